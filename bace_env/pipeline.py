@@ -1,0 +1,209 @@
+"""The cost model: Eq. 1-4 and 13 of arXiv 2605.25375, one scalar function per formula.
+
+Everything that needs a formula (scenario building, kernels, heuristics, tests) calls the functions
+of this module. Units are in the names: `_s`, `_bytes`, `_bytes_per_s`, `_usd_per_kwh`. `k` is the
+number of pipeline stages, which is the number of GPUs of the job.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from bace_env.types import FloatArray, IntArray
+
+#: A link may be filled up to `capacity * (1 + LINK_TOLERANCE)`: sums of reservations are floats.
+LINK_TOLERANCE = 1e-9
+
+T_COMM_RESERVED = 0  # a hop between regions gets exactly b_j: t_comm = A / b_j = t_comp(k)
+T_COMM_RESIDUAL = 1  # it gets all that is free at the start: t_comm = A / free bandwidth
+T_COMM_HIDDEN = 2  # it costs what a hop inside a region costs (measured whole run times)
+T_COMM_FORMS = ("reserved", "residual", "hidden")
+
+
+@njit(cache=True)
+def iteration_time(
+    comm_sum_s: float, comm_max_s: float, comp_s: float, k: int, micro_batches: int
+) -> float:
+    """Eq. 1: seconds of one GPipe iteration (forward and backward) of a pipeline of equal stages.
+
+    Args:
+        comm_sum_s: Sum over the k-1 hops of the time that one message takes, one way.
+        comm_max_s: The largest time for which one message occupies a hop (0 without hops).
+        comp_s: t_comp(k), compute time of one micro-batch on one stage, one direction.
+        k: Number of stages.
+        micro_batches: Micro-batches per iteration (M).
+    """
+    return 2.0 * (comm_sum_s + k * comp_s + (micro_batches - 1) * max(comp_s, comm_max_s))
+
+
+@njit(cache=True)
+def bandwidth_need(act_bytes: float, comp_s: float) -> float:
+    """b_j = A_j / t_comp(k) in bytes/s: what a hop must carry so as not to stall (Sec. III-A)."""
+    return act_bytes / comp_s
+
+
+@njit(cache=True)
+def link_carries(need_bytes_per_s: float, used_bytes_per_s: float, capacity: float) -> bool:
+    """Eq. 6 for one more reservation on one directed link; a link of capacity 0 carries nothing."""
+    return capacity > 0.0 and used_bytes_per_s + need_bytes_per_s <= capacity * (1 + LINK_TOLERANCE)
+
+
+@njit(cache=True)
+def hop_time(
+    form: int, act_bytes: float, comp_s: float, intra_s: float, free_bytes_per_s: float
+) -> float:
+    """t_comm of a hop between regions under one of the `T_COMM_FORMS`, without latency."""
+    if form == T_COMM_RESERVED:
+        return comp_s
+    if form == T_COMM_RESIDUAL:
+        return act_bytes / free_bytes_per_s
+    return intra_s
+
+
+def uncapped_comp_s(single_gpu_s: float, k_max: int, overhead_s: float) -> FloatArray:
+    """`uncapped` t_comp(k) = C/k + o for k = 1..k_max, shape `(k_max + 1,)`; entry 0 is inf."""
+    table = np.full(k_max + 1, np.inf)
+    table[1:] = single_gpu_s / np.arange(1, k_max + 1) + overhead_s
+    return table
+
+
+def layered_comp_s(
+    n_layers: int, layer_s: float, head_s: float, stage_overhead_s: float
+) -> FloatArray:
+    """`layered` t_comp(k): whole layers per stage, best split with the LM head on the last stage.
+
+    `min over a of max(ceil((n_layers - a)/(k-1)) * layer_s, a * layer_s + head_s) + overhead`,
+    for k = 1..n_layers + 1 (a = layers of the last stage). Shape `(n_layers + 2,)`; entry 0 is inf.
+    """
+    table = np.full(n_layers + 2, np.inf)
+    table[1] = n_layers * layer_s + head_s + stage_overhead_s
+    on_last = np.arange(n_layers + 1)
+    for k in range(2, n_layers + 2):
+        body = np.ceil((n_layers - on_last) / (k - 1)) * layer_s
+        table[k] = np.maximum(body, on_last * layer_s + head_s).min() + stage_overhead_s
+    return table
+
+
+def measured_comp_s(gpus: IntArray, values_s: FloatArray) -> FloatArray:
+    """`table` form: values measured at some k, made a table for k = 1..max(gpus).
+
+    Between two measured k the value follows the straight line in log-log; below the smallest one
+    it scales ideally (value * k constant). Nothing is extrapolated beyond the largest.
+    Shape `(max(gpus) + 1,)`; entry 0 is inf. `gpus` ascend strictly, values are positive.
+    """
+    k = np.arange(1, int(gpus[-1]) + 1)
+    table = np.full(k.size + 1, np.inf)
+    table[1:] = np.exp(np.interp(np.log(k), np.log(gpus), np.log(values_s)))
+    below = k < gpus[0]
+    table[1:][below] = values_s[0] * gpus[0] / k[below]
+    table[gpus] = values_s  # exactly as given
+    return table
+
+
+def comp_from_iteration_time(
+    iteration_s: FloatArray, intra_s: float, micro_batches: int
+) -> FloatArray:
+    """Solve Eq. 1, all hops inside a region, for t_comp(k): shape `(K + 1,)`, inf stays inf.
+
+    An entry is not positive where the messages alone take longer than `iteration_s`.
+    """
+    k = np.arange(iteration_s.size)
+    half = iteration_s / 2.0
+    hops = np.maximum(k - 1, 0)
+    slow_compute = (half - hops * intra_s) / (k + micro_batches - 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slow_links = (half - (hops + micro_batches - 1) * intra_s) / k
+    no_hop = k <= 1
+    table = np.where(no_hop | (slow_compute >= intra_s), slow_compute, slow_links)
+    table[0] = np.inf
+    return table
+
+
+def intra_iteration_s(comp_s: FloatArray, intra_s: float, micro_batches: int) -> FloatArray:
+    """Eq. 1 for every k with all hops inside one region, shape `(K + 1,)`; entry 0 is inf."""
+    table = np.full(comp_s.size, np.inf)
+    for k in range(1, comp_s.size):
+        comm_max_s = intra_s if k > 1 else 0.0
+        table[k] = iteration_time((k - 1) * intra_s, comm_max_s, comp_s[k], k, micro_batches)
+    return table
+
+
+def optimal_gpus(iteration_s: FloatArray, k_min: int) -> int:
+    """K* (Eq. 13): the k >= k_min of the least iteration time; ties go to the smaller k."""
+    return k_min + int(np.argmin(iteration_s[k_min:]))
+
+
+def uncapped_optimum(
+    single_gpu_s: float, overhead_s: float, intra_s: float, micro_batches: int
+) -> float:
+    """K* of the `uncapped` form in closed form, as a real number.
+
+    sqrt((M-1) C / (c + o)) while compute is the bottleneck there, else the k where t_comp(k) = c.
+    """
+    k = math.sqrt((micro_batches - 1) * single_gpu_s / (intra_s + overhead_s))
+    if intra_s > overhead_s and single_gpu_s / k + overhead_s < intra_s:
+        return single_gpu_s / (intra_s - overhead_s)
+    return k
+
+
+@njit(cache=True)
+def price_integral(
+    times_s: FloatArray, prices: FloatArray, cumulative: FloatArray, period_s: float, t: float
+) -> float:
+    """Integral of a stepwise price from 0 to t, in USD/kWh * s.
+
+    Args:
+        times_s: Starts of the steps, ascending, first 0, shape `(T,)`.
+        prices: Price from each start to the next, shape `(T,)`.
+        cumulative: Integral from 0 to each start, shape `(T,)`.
+        period_s: The series repeats after this time; inf: the last price holds for ever.
+        t: Upper limit in seconds, >= 0.
+    """
+    whole = 0.0
+    if period_s < np.inf:
+        n = math.floor(t / period_s)
+        last = times_s.size - 1
+        whole = n * (cumulative[last] + prices[last] * (period_s - times_s[last]))
+        t -= n * period_s
+    i = np.searchsorted(times_s, t, side="right") - 1
+    return float(whole + cumulative[i] + prices[i] * (t - times_s[i]))
+
+
+@njit(cache=True)
+def price_at(times_s: FloatArray, prices: FloatArray, period_s: float, t: float) -> float:
+    """The price in force at time t (a step holds on `[start, next start)`)."""
+    if period_s < np.inf:
+        t -= math.floor(t / period_s) * period_s
+    return float(prices[np.searchsorted(times_s, t, side="right") - 1])
+
+
+@njit(cache=True)
+def next_price_change(times_s: FloatArray, period_s: float, t: float) -> float:
+    """The first start of a step strictly after t; inf when there is none."""
+    base = 0.0
+    if period_s < np.inf:
+        base = math.floor(t / period_s) * period_s
+    i = np.searchsorted(times_s, t - base, side="right")
+    if i < times_s.size:
+        return float(base + times_s[i])
+    return base + period_s if times_s.size > 1 else np.inf
+
+
+@njit(cache=True)
+def electricity_cost(
+    times_s: FloatArray,
+    prices: FloatArray,
+    cumulative: FloatArray,
+    period_s: float,
+    kw: float,
+    start_s: float,
+    finish_s: float,
+) -> float:
+    """Eq. 4 for one region: USD for `kw` drawn from start to finish, exact over price changes."""
+    if times_s.size == 1:
+        integral = prices[0] * (finish_s - start_s)
+    else:
+        integral = price_integral(times_s, prices, cumulative, period_s, finish_s)
+        integral -= price_integral(times_s, prices, cumulative, period_s, start_s)
+    return float(kw * integral / 3600.0)
