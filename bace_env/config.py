@@ -1,0 +1,127 @@
+"""The one strict loader of scenarios: presets, files and `--set a.b=value` all pass through it."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from bace_env.errors import ConfigError
+from bace_env.schema import Scenario, nearest
+
+
+def preset_names() -> list[str]:
+    """Names of the scenarios that ship with the package."""
+    folder = resources.files("bace_env") / "presets"
+    return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name != "__init__.py")
+
+
+def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario:
+    """Load a preset by name or a TOML file by path, apply `a.b=value` overrides, validate all.
+
+    Args:
+        source: A preset's name, or a path (anything with a suffix or a slash).
+        overrides: Each `path=value`: path through tables by key and through lists by the entry's
+            name or index (`regions.EU-West.gpus=32`); value in TOML syntax, bare words are text.
+
+    Raises:
+        ConfigError: With every problem found, each with the full path of its field and the value.
+    """
+    label, text = _read(source)
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"scenario {label}: not valid TOML: {error}") from None
+    for override in overrides:
+        _apply(data, override)
+    return parse_scenario(data, label)
+
+
+def parse_scenario(data: Mapping[str, Any], label: str = "(data)") -> Scenario:
+    """Validate a scenario given as nested tables; errors as in `load_scenario`."""
+    try:
+        return Scenario.model_validate(data)
+    except ValidationError as error:
+        problems = "; ".join(_describe(problem, data) for problem in error.errors())
+        raise ConfigError(f"scenario {label}: {problems}") from None
+
+
+def _read(source: str | Path) -> tuple[str, str]:
+    name = str(source)
+    if isinstance(source, str) and not any(c in name for c in "./\\"):
+        if name not in preset_names():
+            raise ConfigError(
+                f"scenario: unknown preset {name!r}; {nearest(name, preset_names())} "
+                "(a file needs its suffix, such as my.toml)"
+            )
+        file = resources.files("bace_env") / "presets" / f"{name}.toml"
+        return name, file.read_text(encoding="utf-8")
+    try:
+        return name, Path(source).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"scenario {name}: not UTF-8 text: {error.reason}") from None
+    except OSError as error:
+        raise ConfigError(f"scenario {name}: cannot read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise ConfigError(f"scenario {name!r}: cannot read: {error}") from None
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    path, equals, text = override.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise ConfigError(f"--set {override!r}: must be key=value, such as scale.bandwidth=0.3")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        value = text.strip()
+    node: Any = data
+    for depth, key in enumerate(keys):
+        where = ".".join(keys[: depth + 1])
+        last = depth == len(keys) - 1
+        if isinstance(node, list):
+            index = _list_index(node, key, f"--set {override!r}: {where}")
+            if last:
+                node[index] = value
+            node = node[index]
+        elif isinstance(node, dict):
+            if last:
+                node[key] = value
+            node = node.setdefault(key, {})
+        else:
+            raise ConfigError(f"--set {override!r}: {'.'.join(keys[:depth])} is not a table")
+
+
+def _list_index(items: list[Any], key: str, where: str) -> int:
+    names = [str(item.get("name", "")) if isinstance(item, dict) else "" for item in items]
+    if key in names:
+        return names.index(key)
+    if key.isdecimal() and int(key) < len(items):
+        return int(key)
+    raise ConfigError(f"{where}: unknown entry {key!r}; {nearest(key, names)}")
+
+
+def _describe(problem: Any, data: Mapping[str, Any]) -> str:
+    path: list[str] = []
+    node: Any = data
+    for part in problem["loc"]:
+        if isinstance(part, int) and isinstance(node, list) and part < len(node):
+            node = node[part]
+            named = isinstance(node, dict) and "name" in node
+            path.append(str(node["name"]) if named else str(part))
+        elif isinstance(node, Mapping) and part in node:
+            node = node[part]
+            path.append(str(part))
+        elif problem["type"] in ("missing", "extra_forbidden"):
+            path.append(str(part))
+        # else: a branch of a union, which the user never typed
+    message = problem["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    if problem["type"] == "extra_forbidden":
+        message = "unknown key"
+    elif problem["type"] != "missing" and path:
+        shown = repr(problem["input"])
+        message += f", got {shown if len(shown) <= 80 else shown[:77] + '...'}"
+    return f"{'.'.join(path)}: {message}" if path else message

@@ -1,0 +1,363 @@
+"""Placement rules: growing a path of regions, and giving it GPUs (Alg. 1 and 2, and baselines).
+
+Compiled, without state of their own: a rule sees free GPUs, reserved bandwidth and prices, writes
+`path` (region ids in pipeline order) and `alloc` (GPUs in path order), and returns the path's
+length and the GPUs in all, or (0, 0). Ties go to the region of lower id.
+"""
+
+from typing import cast
+
+import numpy as np
+from numba import njit
+
+from bace_env.pipeline import bandwidth_need, link_carries
+from bace_env.types import Arrays, FloatArray, IntArray
+
+
+def _code(value: int) -> int:
+    """An np.int64: a literal int as an argument would compile every callee once more."""
+    return cast(int, np.int64(value))
+
+
+# How a path chooses its next region, and how GPUs are spread along it.
+GROW_NONE, GROW_BANDWIDTH, GROW_PRICE = _code(0), _code(1), _code(2)
+FILL_IN_ORDER, FILL_CHEAPEST, FILL_UNIFORM = _code(0), _code(1), _code(2)
+RULE_PATHFINDER, RULE_LCF, RULE_LDF, RULE_CR_LCF, RULE_CR_LDF = 0, 1, 2, 3, 4
+
+#: A price is lower only if it is so by this share: sums in another order must not decide.
+PRICE_TOLERANCE = 1e-12
+
+
+@njit(cache=True)
+def is_cheaper(price: float, than: float) -> bool:
+    """Whether `price` is lower by more than rounding."""
+    if than == np.inf:
+        return price < np.inf
+    return price < than - PRICE_TOLERANCE * max(abs(price), abs(than))
+
+
+@njit(cache=True)
+def cheapest_region(free_gpus: IntArray, prices: FloatArray, at_least: int) -> int:
+    """The cheapest region with that many free GPUs (at least one), or -1."""
+    best = -1
+    for r in range(free_gpus.size):
+        if free_gpus[r] >= max(at_least, 1) and (best < 0 or prices[r] < prices[best]):
+            best = r
+    return best
+
+
+@njit(cache=True)
+def freest_region(free_gpus: IntArray, at_least: int) -> int:
+    """The region with most free GPUs if it has that many (at least one), else -1."""
+    best = int(np.argmax(free_gpus))
+    return best if free_gpus[best] >= max(at_least, 1) else -1
+
+
+@njit(cache=True)
+def _next_region(
+    arrays: Arrays,
+    free_gpus: IntArray,
+    link_used: FloatArray,
+    prices: FloatArray,
+    tail: int,
+    on_path: IntArray,
+    grow: int,
+) -> int:
+    best, best_bytes_per_s = -1, -1.0
+    for u in range(free_gpus.size):
+        if on_path[u] or free_gpus[u] < 1:
+            continue
+        if grow == GROW_PRICE:
+            if best < 0 or prices[u] < prices[best]:
+                best = u
+        else:
+            free = arrays.link_bytes_per_s[tail, u] - link_used[tail, u]
+            if free > best_bytes_per_s:
+                best, best_bytes_per_s = u, free
+    return best
+
+
+@njit(cache=True)
+def grow_path(
+    arrays: Arrays,
+    free_gpus: IntArray,
+    link_used: FloatArray,
+    prices: FloatArray,
+    profile: int,
+    target: int,
+    start: int,
+    grow: int,
+    partial_fill: bool,
+    path: IntArray,
+) -> tuple[int, int]:
+    """Alg. 1, lines 7-17: grow a path from `start` until `target` GPUs or the bandwidth check ends.
+
+    A region joins if every hop of the path so far carries b_j at the GPU count it would lead to;
+    the first that does not ends the path. With `partial_fill` that region gives the largest number
+    of its GPUs that does not break the check, and then the path ends.
+
+    Returns:
+        Length of the path and GPUs it offers up to `target`; (0, 0) if `start` has none free.
+    """
+    on_path = np.zeros(free_gpus.size, np.int64)
+    if free_gpus[start] < 1:
+        return 0, 0
+    path[0] = start
+    on_path[start] = 1
+    length, gpus = 1, min(free_gpus[start], target)
+    while grow != GROW_NONE and length < free_gpus.size and gpus < target:
+        u = _next_region(arrays, free_gpus, link_used, prices, path[length - 1], on_path, grow)
+        if u < 0:
+            break
+        path[length] = u
+        wanted = min(gpus + free_gpus[u], target)
+        reached = wanted
+        while reached > gpus and not path_carries(
+            arrays, link_used, profile, reached, path, length + 1
+        ):
+            reached = reached - 1 if partial_fill else gpus
+        if reached == gpus:
+            break
+        on_path[u] = 1
+        length += 1
+        gpus = reached
+        if reached < wanted:
+            break
+    return length, gpus
+
+
+@njit(cache=True)
+def path_carries(
+    arrays: Arrays, link_used: FloatArray, profile: int, k: int, path: IntArray, length: int
+) -> bool:
+    """Whether every hop of the path carries b_j(k) besides what is reserved there (Eq. 6)."""
+    need = bandwidth_need(arrays.act_bytes[profile], arrays.comp_s[profile, k])
+    for i in range(length - 1):
+        u, v = path[i], path[i + 1]
+        if not link_carries(need, link_used[u, v], arrays.link_bytes_per_s[u, v]):
+            return False
+    return True
+
+
+@njit(cache=True)
+def allocate(
+    fill: int,
+    path: IntArray,
+    length: int,
+    gpus: int,
+    free_gpus: IntArray,
+    prices: FloatArray,
+    alloc: IntArray,
+) -> None:
+    """Spread `gpus` over the path: in path order, cheapest regions first (Alg. 2), or evenly.
+
+    Every region gets at least one. `gpus` lies between the path's length and its free GPUs.
+    """
+    for i in range(length):
+        alloc[i] = 1
+    left = gpus - length
+    if fill == FILL_UNIFORM:
+        while left > 0:
+            fewest = -1
+            for i in range(length):
+                has_room = alloc[i] < free_gpus[path[i]]
+                if has_room and (fewest < 0 or alloc[i] < alloc[fewest]):
+                    fewest = i
+            alloc[fewest] += 1
+            left -= 1
+        return
+    done = np.zeros(length, np.int64)
+    for step in range(length):
+        i = step
+        if fill == FILL_CHEAPEST:
+            i = -1
+            for candidate in range(length):
+                if not done[candidate] and (
+                    i < 0
+                    or prices[path[candidate]] < prices[path[i]]
+                    or (prices[path[candidate]] == prices[path[i]] and path[candidate] < path[i])
+                ):
+                    i = candidate
+        done[i] = 1
+        extra = min(free_gpus[path[i]] - 1, left)
+        alloc[i] += extra
+        left -= extra
+
+
+@njit(cache=True)
+def mean_price(
+    path: IntArray, alloc: IntArray, length: int, gpus: int, prices: FloatArray
+) -> float:
+    """Alg. 1, line 19: the GPUs' average price."""
+    total = 0.0
+    for i in range(length):
+        total += alloc[i] * prices[path[i]]
+    return float(total / gpus)
+
+
+@njit(cache=True)
+def pathfinder(
+    arrays: Arrays,
+    free_gpus: IntArray,
+    link_used: FloatArray,
+    prices: FloatArray,
+    profile: int,
+    target: int,
+    fill: int,
+    partial_fill: bool,
+    path: IntArray,
+    alloc: IntArray,
+) -> tuple[int, int]:
+    """Alg. 1: the cheapest region that holds `target` GPUs, else the path that offers most.
+
+    Paths start from every region and follow the highest free bandwidth; of those that offer equally
+    many GPUs the one of lowest average price wins, then the one of lower starting region.
+    """
+    single = cheapest_region(free_gpus, prices, target)
+    if single >= 0:
+        path[0], alloc[0] = single, target
+        return 1, target
+    best_length, best_gpus, best_price = 0, 0, np.inf
+    trial_path, trial_alloc = np.empty_like(path), np.empty_like(alloc)
+    for start in range(free_gpus.size):
+        length, gpus = grow_path(
+            arrays,
+            free_gpus,
+            link_used,
+            prices,
+            profile,
+            target,
+            start,
+            GROW_BANDWIDTH,
+            partial_fill,
+            trial_path,
+        )
+        if length == 0 or gpus < best_gpus:
+            continue
+        allocate(fill, trial_path, length, gpus, free_gpus, prices, trial_alloc)
+        price = mean_price(trial_path, trial_alloc, length, gpus, prices)
+        if gpus > best_gpus or is_cheaper(price, best_price):
+            best_length, best_gpus, best_price = length, gpus, price
+            path[:length] = trial_path[:length]
+            alloc[:length] = trial_alloc[:length]
+    return best_length, best_gpus
+
+
+@njit(cache=True)
+def propose(
+    arrays: Arrays,
+    free_gpus: IntArray,
+    link_used: FloatArray,
+    prices: FloatArray,
+    profile: int,
+    target: int,
+    rule: int,
+    fill: int,
+    partial_fill: bool,
+    path: IntArray,
+    alloc: IntArray,
+) -> tuple[int, int]:
+    """The placement that one of the `RULE_*` makes for a job that wants `target` GPUs.
+
+    LCF takes the cheapest region with any free GPU, LDF the one with most; CR-LCF goes through
+    regions by ascending price, CR-LDF from the one with most GPUs along the highest bandwidth. All
+    but the Pathfinder fill in path order, whatever `fill` says. A result below the job's k_min is
+    none: LCF therefore looks among the regions with k_min free GPUs.
+    """
+    k_min = arrays.k_min[profile]
+    if rule == RULE_PATHFINDER:
+        length, gpus = pathfinder(
+            arrays,
+            free_gpus,
+            link_used,
+            prices,
+            profile,
+            target,
+            fill,
+            partial_fill,
+            path,
+            alloc,
+        )
+    else:
+        grow = GROW_NONE
+        at_least = 1
+        if rule == RULE_CR_LCF:
+            grow = GROW_PRICE
+        elif rule == RULE_CR_LDF:
+            grow = GROW_BANDWIDTH
+        else:
+            at_least = k_min
+        if rule in (RULE_LCF, RULE_CR_LCF):
+            start = cheapest_region(free_gpus, prices, at_least)
+        else:
+            start = freest_region(free_gpus, at_least)
+        if start < 0:
+            return 0, 0
+        length, gpus = grow_path(
+            arrays,
+            free_gpus,
+            link_used,
+            prices,
+            profile,
+            target,
+            start,
+            grow,
+            partial_fill,
+            path,
+        )
+        allocate(FILL_IN_ORDER, path, length, gpus, free_gpus, prices, alloc)
+    if gpus < k_min:
+        return 0, 0
+    return length, gpus
+
+
+@njit(cache=True)
+def congestion(arrays: Arrays, link_used: FloatArray) -> float:
+    """Alpha of Eq. 11: reserved share of all inter-region bandwidth; 0 without links."""
+    total = float(arrays.link_bytes_per_s.sum())
+    return min(float(link_used.sum()) / total, 1.0) if total > 0.0 else 0.0
+
+
+@njit(cache=True)
+def priorities(arrays: Arrays, link_used: FloatArray, pending: IntArray, out: FloatArray) -> None:
+    """Eq. 9-12 for the pending jobs, into `out` of the same length; higher goes first.
+
+    Both maxima run over the pending jobs; b_j is taken at K*. All-zero work counts as intensity 0.
+    """
+    alpha = congestion(arrays, link_used)
+    longest, widest = 0.0, 0.0
+    for j in pending:
+        p = arrays.job_profile[j]
+        longest = max(longest, arrays.iterations[j] * arrays.iteration_s[p, 1])
+        widest = max(widest, bandwidth_need(arrays.act_bytes[p], _comp_at_star(arrays, p)))
+    for i in range(pending.size):
+        j = pending[i]
+        p = arrays.job_profile[j]
+        single_gpu_s = arrays.iterations[j] * arrays.iteration_s[p, 1]
+        intensity = single_gpu_s / longest if longest > 0.0 else 0.0
+        sensitivity = bandwidth_need(arrays.act_bytes[p], _comp_at_star(arrays, p)) / widest
+        out[i] = (1 - alpha) * (1 - intensity) + alpha * (1 - sensitivity)
+
+
+@njit(cache=True)
+def _comp_at_star(arrays: Arrays, profile: int) -> float:
+    return float(arrays.comp_s[profile, arrays.k_star[profile]])
+
+
+def hostable(arrays: Arrays, profile: int) -> bool:
+    """Whether some rule finds the profile at least k_min GPUs in the empty cluster."""
+    k_min = int(arrays.k_min[profile])
+    if arrays.gpus.max() >= k_min:
+        return True
+    n = arrays.gpus.size
+    unused, prices = np.zeros((n, n)), np.ascontiguousarray(arrays.price_usd_per_kwh[:, 0])
+    path = np.empty(n, np.int64)
+    for target in (k_min, int(arrays.k_star[profile])):
+        for grow in (GROW_BANDWIDTH, GROW_PRICE):
+            for start in range(n):
+                _, gpus = grow_path(
+                    arrays, arrays.gpus, unused, prices, profile, target, start, grow, True, path
+                )
+                if gpus >= k_min:
+                    return True
+    return False

@@ -1,0 +1,337 @@
+"""From a scenario to the arrays of one episode; the only randomness of the world is here."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from bace_env import pipeline, transformer
+from bace_env.errors import ConfigError
+from bace_env.instance import Instance
+from bace_env.placement import hostable
+from bace_env.schema import Dataset, Job, LanguageModel, PriceSeries, Scenario
+from bace_env.types import Arrays, FloatArray
+
+_BYTES_PER_GBIT = 1e9 / 8
+_GIB = 2**30
+_MAX_SEED = 2**53  # larger integers do not survive JSON
+
+
+def episode_seed(seed: int, episode: int) -> int:
+    """The seed of episode `episode` of a run with `seed`; episode 0 has the run's own seed.
+
+    So `--seed S --episodes 1` replays the workload of any row of results whose seed is S.
+
+    Raises:
+        ConfigError: Unless 0 <= seed < 2**53.
+    """
+    if not 0 <= seed < _MAX_SEED:
+        raise ConfigError(f"seed: must be an integer from 0 to 2**53 - 1, got {seed}")
+    if episode == 0:
+        return seed
+    word = np.random.SeedSequence(seed, spawn_key=(episode,)).generate_state(1, np.uint64)[0]
+    return int(word) % _MAX_SEED
+
+
+@dataclass(frozen=True)
+class _Profile:
+    name: str
+    comp_s: FloatArray  # (k_max + 1,)
+    intra_s: float
+    act_bytes: float
+    micro_batches: int
+    k_min: int
+    k_max: int
+
+
+def build_instance(scenario: Scenario, seed: int) -> Instance:
+    """Draw the workload of one episode: a function of the scenario and the seed alone.
+
+    Raises:
+        ConfigError: Naming each job that not even the empty cluster could host.
+    """
+    # One stream per source: adding a source later leaves the others' draws as they are.
+    dataset_seed, arrival_seed = np.random.SeedSequence(seed).spawn(2)
+    jobs, names = _listed_jobs(scenario)
+    iterations = _draw_iterations(scenario, jobs, np.random.default_rng(dataset_seed))
+    arrival_s = _draw_arrivals(scenario, jobs, np.random.default_rng(arrival_seed))
+
+    gpus = _scaled_gpus(scenario)
+    link_bytes_per_s, link_latency_s = _links(scenario)
+    models = {model.name: model for model in scenario.models}
+    profiles: dict[tuple[str, int], int] = {}
+    for job in jobs:
+        profiles.setdefault((job.model, job.batch_size), len(profiles))
+    made = [_profile(scenario, models[model], batch, int(gpus.sum())) for model, batch in profiles]
+    arrays = Arrays(
+        gpus=gpus,
+        kw_per_gpu=_kw_per_gpu(scenario),
+        link_bytes_per_s=link_bytes_per_s,
+        link_latency_s=link_latency_s,
+        t_comm_form=pipeline.T_COMM_FORMS.index(scenario.pipeline.t_comm),
+        job_profile=np.array([profiles[job.model, job.batch_size] for job in jobs], dtype=np.int64),
+        iterations=iterations,
+        arrival_s=arrival_s,
+        **_price_arrays(scenario),
+        **_profile_arrays(made),
+    )
+    instance = Instance(
+        scenario=scenario.name,
+        seed=seed,
+        region_names=tuple(region.name for region in scenario.regions),
+        job_names=names,
+        profile_names=tuple(profile.name for profile in made),
+        arrays=arrays,
+        cost_weight=scenario.objective.cost_weight,
+    )
+    _refuse_unhostable(instance)
+    return instance
+
+
+def _listed_jobs(scenario: Scenario) -> tuple[list[Job], tuple[str, ...]]:
+    listed = scenario.jobs
+    n_jobs = scenario.workload.n_jobs or len(listed)
+    jobs = [listed[i % len(listed)] for i in range(n_jobs)]
+    rounds = [i // len(listed) + 1 for i in range(n_jobs)]
+    names = (f"{j.name}#{n}" if n > 1 else j.name for j, n in zip(jobs, rounds, strict=True))
+    return jobs, tuple(names)
+
+
+def _draw_iterations(scenario: Scenario, jobs: list[Job], rng: np.random.Generator) -> FloatArray:
+    datasets = {dataset.name: dataset for dataset in scenario.datasets}
+    known = list(datasets.values())
+    counts = []
+    for job in jobs:
+        # Every job consumes one draw, so fixing one job's data set leaves the others' as they were.
+        drawn = known[int(rng.integers(len(known)))] if known else None
+        if job.iterations is not None:
+            counts.append(job.iterations)
+            continue
+        dataset = datasets[job.dataset] if job.dataset is not None else drawn
+        assert dataset is not None  # _check_jobs
+        counts.append(_iterations(scenario, job, dataset))
+    return np.array(counts, dtype=np.float64)
+
+
+def _iterations(scenario: Scenario, job: Job, dataset: Dataset) -> int:
+    """I = epochs * samples / batch_size, rounded up; tokens are packed into whole sequences."""
+    amount: float = dataset.samples
+    if scenario.workload.unit == "tokens":
+        assert dataset.tokens is not None  # _check_jobs
+        amount = dataset.tokens / scenario.pipeline.sequence_tokens
+    return math.ceil(job.epochs * amount / job.batch_size)
+
+
+def _draw_arrivals(scenario: Scenario, jobs: list[Job], rng: np.random.Generator) -> FloatArray:
+    workload = scenario.workload
+    if workload.arrivals == "listed":
+        return np.array([3600.0 * (job.arrival_h or 0.0) for job in jobs])
+    if workload.mean_interarrival_h is not None:
+        gaps = rng.exponential(3600.0 * workload.mean_interarrival_h, size=len(jobs))
+        return np.asarray(np.cumsum(gaps))
+    return np.zeros(len(jobs))
+
+
+def _scaled_gpus(scenario: Scenario) -> np.ndarray:
+    gpus = []
+    for region in scenario.regions:
+        scaled = math.floor(region.gpus * scenario.scale.gpus + 0.5)
+        if scaled < 1:
+            raise ConfigError(
+                f"scale.gpus: leaves regions.{region.name} without a GPU, "
+                f"got {region.gpus} * {scenario.scale.gpus}"
+            )
+        gpus.append(scaled)
+    return np.array(gpus, dtype=np.int64)
+
+
+def _kw_per_gpu(scenario: Scenario) -> FloatArray:
+    gpu = scenario.gpu
+    kw = []
+    for region in scenario.regions:
+        power_w = gpu.power_w if region.power_w is None else region.power_w
+        kw.append(power_w / 1000.0 * (gpu.pue if region.pue is None else region.pue))
+    return np.array(kw)
+
+
+def _links(scenario: Scenario) -> tuple[FloatArray, FloatArray]:
+    regions, network = scenario.regions, scenario.network
+    n = len(regions)
+    gbps, latency_ms = np.zeros((n, n)), np.zeros((n, n))
+    if network.rule == "mean":
+        own = np.array([region.bandwidth_gbps or 0.0 for region in regions])
+        gbps = (own[:, None] + own[None, :]) / 2
+        latency_ms[:] = network.latency_ms
+    index = {region.name: r for r, region in enumerate(regions)}
+    for link in network.links:
+        ends = [(index[link.source], index[link.target])]
+        if link.both_ways:
+            ends.append(ends[0][::-1])
+        for u, v in ends:
+            gbps[u, v] = link.gbps * network.flows
+            latency_ms[u, v] = link.latency_ms
+    np.fill_diagonal(gbps, 0.0)
+    np.fill_diagonal(latency_ms, 0.0)
+    return gbps * (scenario.scale.bandwidth * _BYTES_PER_GBIT), latency_ms / 1000.0
+
+
+def _price_arrays(scenario: Scenario) -> dict[str, np.ndarray]:
+    series = []
+    for region in scenario.regions:
+        price = region.price_usd_per_kwh
+        if not isinstance(price, PriceSeries):
+            price = PriceSeries(values=[float(price)])
+        series.append(price)
+    n, longest = len(series), max(len(price.values) for price in series)
+    times = np.full((n, longest), np.inf)
+    prices, cumulative = np.zeros((n, longest)), np.zeros((n, longest))
+    period = np.full(n, np.inf)
+    for r, price in enumerate(series):
+        m, step_s = len(price.values), 3600.0 * price.step_h
+        times[r, :m] = step_s * np.arange(m)
+        prices[r, :m] = price.usd_per_kwh()
+        cumulative[r, 1:m] = np.cumsum(prices[r, : m - 1] * step_s)
+        if m > 1 and price.beyond == "repeat":
+            period[r] = m * step_s
+    return {
+        "price_count": np.array([len(price.values) for price in series], dtype=np.int64),
+        "price_time_s": times,
+        "price_usd_per_kwh": prices,
+        "price_cumulative": cumulative,
+        "price_period_s": period,
+    }
+
+
+def _profile(
+    scenario: Scenario, model: LanguageModel, batch_size: int, cluster_gpus: int
+) -> _Profile:
+    setting = scenario.pipeline
+    micro_batches = math.ceil(batch_size / setting.micro_batch_samples)
+    if model.activation_mb is not None:
+        act_bytes = model.activation_mb * 1e6
+    else:
+        assert model.hidden is not None  # _check_models
+        act_bytes = float(
+            transformer.activation_bytes(
+                setting.micro_batch_samples,
+                setting.sequence_tokens,
+                model.hidden,
+                setting.bytes_per_value,
+            )
+        )
+    intra_s = act_bytes / (setting.intra_gbps * _BYTES_PER_GBIT)
+    limit = min(k for k in (cluster_gpus, setting.k_max, model.k_max) if k is not None)
+    comp_s = _comp_table(scenario, model, intra_s, micro_batches, limit)[: limit + 1]
+    k_min = _k_min(scenario, model, micro_batches)
+    if k_min >= comp_s.size:
+        raise ConfigError(
+            f"models.{model.name}: needs at least {k_min} GPUs, but may use at most "
+            f"{comp_s.size - 1} (the cluster has {cluster_gpus})"
+        )
+    return _Profile(
+        name=model.name,
+        comp_s=comp_s,
+        intra_s=intra_s,
+        act_bytes=act_bytes,
+        micro_batches=micro_batches,
+        k_min=k_min,
+        k_max=comp_s.size - 1,
+    )
+
+
+def _comp_table(
+    scenario: Scenario, model: LanguageModel, intra_s: float, micro_batches: int, limit: int
+) -> FloatArray:
+    """t_comp(k), shape `(k_max + 1,)`, for k up to what the form allows (`limit` if uncapped)."""
+    setting, gpu = scenario.pipeline, scenario.gpu
+    measured = model.measured
+    if measured is not None:
+        gpus = np.array(measured.gpus, dtype=np.int64)
+        if measured.t_comp_ms is not None:
+            return pipeline.measured_comp_s(gpus, np.array(measured.t_comp_ms) / 1000.0)
+        assert measured.run_time_h is not None and measured.iterations is not None
+        per_iteration = 3600.0 / measured.iterations * np.array(measured.run_time_h)
+        iteration_s = pipeline.measured_comp_s(gpus, per_iteration)
+        comp_s = pipeline.comp_from_iteration_time(iteration_s, intra_s, micro_batches)
+        if comp_s.min() <= 0:
+            raise ConfigError(
+                f"models.{model.name}.measured.run_time_h: shorter than its messages alone take "
+                f"at pipeline.intra_gbps = {setting.intra_gbps}, got {measured.run_time_h}"
+            )
+        return comp_s
+    tokens = setting.micro_batch_samples * setting.sequence_tokens
+    seconds_per_flop = setting.pass_flops * tokens / (gpu.efficiency * gpu.peak_tflops * 1e12)
+    stage_s, layer_s = setting.stage_overhead_ms / 1000.0, setting.layer_overhead_ms / 1000.0
+    if setting.form == "uncapped":
+        params_b = model.active_params_b or model.params_b
+        assert params_b is not None  # _check_models
+        return pipeline.uncapped_comp_s(2e9 * params_b * seconds_per_flop, limit, stage_s)
+    arch = model.architecture()
+    assert arch is not None  # _check_models
+    layer = transformer.layer_forward_flops(arch, setting.sequence_tokens) * seconds_per_flop
+    head = transformer.head_forward_flops(arch) * seconds_per_flop
+    return pipeline.layered_comp_s(arch.layers, layer + layer_s, head, stage_s)
+
+
+def _k_min(scenario: Scenario, model: LanguageModel, micro_batches: int) -> int:
+    setting = scenario.pipeline
+    if model.k_min is not None:
+        return model.k_min
+    if not setting.memory_minimum:
+        return 1
+    arch = model.architecture()
+    assert arch is not None  # _check_models
+    k_min = transformer.minimum_gpus(
+        arch,
+        usable_bytes=scenario.gpu.usable_memory_gib * _GIB,
+        bytes_per_parameter=setting.bytes_per_parameter,
+        micro_batches=micro_batches,
+        micro_batch=setting.micro_batch_samples,
+        sequence=setting.sequence_tokens,
+    )
+    if k_min is None:
+        raise ConfigError(
+            f"models.{model.name}: one layer with its activations does not fit "
+            f"gpu.usable_memory_gib = {scenario.gpu.usable_memory_gib}"
+        )
+    return k_min
+
+
+def _profile_arrays(profiles: list[_Profile]) -> dict[str, np.ndarray]:
+    largest = max(profile.k_max for profile in profiles)
+    comp_s = np.full((len(profiles), largest + 1), np.inf)
+    iteration_s = np.full_like(comp_s, np.inf)
+    for p, profile in enumerate(profiles):
+        size = profile.comp_s.size
+        comp_s[p, :size] = profile.comp_s
+        iteration_s[p, :size] = pipeline.intra_iteration_s(
+            profile.comp_s, profile.intra_s, profile.micro_batches
+        )
+    k_min = np.array([profile.k_min for profile in profiles], dtype=np.int64)
+    stars = [pipeline.optimal_gpus(iteration_s[p], int(k)) for p, k in enumerate(k_min)]
+    return {
+        "comp_s": comp_s,
+        "iteration_s": iteration_s,
+        "intra_s": np.array([profile.intra_s for profile in profiles]),
+        "act_bytes": np.array([profile.act_bytes for profile in profiles]),
+        "micro_batches": np.array([profile.micro_batches for profile in profiles], dtype=np.int64),
+        "k_min": k_min,
+        "k_max": np.array([profile.k_max for profile in profiles], dtype=np.int64),
+        "k_star": np.array(stars, dtype=np.int64),
+    }
+
+
+def _refuse_unhostable(instance: Instance) -> None:
+    arrays = instance.arrays
+    refused = [p for p in range(len(instance.profile_names)) if not hostable(arrays, p)]
+    if not refused:
+        return
+    jobs = [
+        f"{name} (k_min {arrays.k_min[arrays.job_profile[j]]})"
+        for j, name in enumerate(instance.job_names)
+        if arrays.job_profile[j] in refused
+    ]
+    raise ConfigError(
+        f"jobs: not even the empty cluster of {arrays.gpus.sum()} GPUs (largest region "
+        f"{arrays.gpus.max()}) and its links could host {', '.join(jobs)}"
+    )

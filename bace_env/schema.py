@@ -1,0 +1,372 @@
+"""The pydantic models of a scenario file: fields, units in their names, and what must agree.
+
+`bace_env.config` loads them; `bace_env.scenario` converts the units once.
+"""
+
+import difflib
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from bace_env.transformer import Architecture
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("must be finite")
+    return value
+
+
+Finite = Annotated[float, AfterValidator(_finite)]
+Positive = Annotated[Finite, Field(gt=0)]
+NonNegative = Annotated[Finite, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+Name = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+def _no_duplicates(names: Sequence[str], what: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{what} must differ, got {name!r} twice")
+        seen.add(name)
+
+
+class PriceSeries(_Model):
+    """A price that changes in time: `values[i]` holds on `[i * step_h, (i + 1) * step_h)`."""
+
+    values: Annotated[list[Finite], Field(min_length=1)]
+    step_h: Positive = 1.0
+    unit: Literal["USD/kWh", "USD/MWh"] = "USD/kWh"
+    beyond: Literal["repeat", "hold"] = "repeat"
+
+    def usd_per_kwh(self) -> list[float]:
+        """The values in USD/kWh."""
+        divisor = 1000.0 if self.unit == "USD/MWh" else 1.0
+        return [value / divisor for value in self.values]
+
+
+class Region(_Model):
+    """A region: GPUs, electricity price, and its own bandwidth where links follow from it."""
+
+    name: Name
+    gpus: Count
+    price_usd_per_kwh: Finite | PriceSeries
+    bandwidth_gbps: Positive | None = None
+    power_w: NonNegative | None = None  # per GPU; default: that of [gpu]
+    pue: Annotated[Finite, Field(ge=1)] | None = None  # default: that of [gpu]
+
+
+class Link(_Model):
+    """A link between two regions, both ways unless `both_ways = false`."""
+
+    source: Name
+    target: Name
+    gbps: NonNegative
+    latency_ms: NonNegative = 0.0
+    both_ways: bool = True
+
+
+class Network(_Model):
+    """Links between regions: `mean` of the two regions' bandwidth, or those `listed`."""
+
+    rule: Literal["mean", "listed"] = "mean"
+    latency_ms: NonNegative = 0.0  # one way, of every link under `mean`
+    flows: Count = 1  # parallel flows: multiplies the listed Gbit/s
+    links: list[Link] = []
+
+
+class Gpu(_Model):
+    """The GPU of every region."""
+
+    name: str = "RTX A6000"
+    peak_tflops: Positive = 154.8
+    efficiency: Annotated[Finite, Field(gt=0, le=1)] = 0.47
+    power_w: NonNegative = 300.0
+    pue: Annotated[Finite, Field(ge=1)] = 1.0
+    usable_memory_gib: Positive = 44.0
+
+
+class Pipeline(_Model):
+    """What the cost model assumes; `docs/model.md` discusses each entry."""
+
+    form: Literal["uncapped", "layered"] = "uncapped"
+    t_comm: Literal["reserved", "residual", "hidden"] = "reserved"
+    intra_gbps: Annotated[float, Field(gt=0)] = 25.0  # inf: a hop inside a region costs nothing
+    sequence_tokens: Count = 2048
+    micro_batch_samples: Count = 1
+    bytes_per_value: Count = 2
+    pass_flops: Positive = 1.0  # mean of forward and backward work, in forwards: 1 LoRA, 1.5 full
+    stage_overhead_ms: NonNegative = 0.5
+    layer_overhead_ms: NonNegative = 0.05
+    k_max: Count | None = None  # most GPUs of any job, besides what `form` allows
+    memory_minimum: bool = False  # k_min from the model's memory; else 1
+    bytes_per_parameter: Positive = 2.0  # with memory_minimum: 2 LoRA in bf16, 18 full Adam
+
+    @field_validator("intra_gbps")
+    @classmethod
+    def _not_nan(cls, value: float) -> float:
+        if math.isnan(value):
+            raise ValueError("must be a number or inf")
+        return value
+
+
+class Measured(_Model):
+    """A profiled model: times at some numbers of GPUs, of one micro-batch or of a whole run."""
+
+    gpus: Annotated[list[Count], Field(min_length=1)]
+    t_comp_ms: list[Positive] | None = None
+    run_time_h: list[Positive] | None = None
+    iterations: Count | None = None  # of the run that took run_time_h
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.t_comp_ms is None) == (self.run_time_h is None):
+            raise ValueError("give either t_comp_ms or run_time_h")
+        values = self.t_comp_ms if self.run_time_h is None else self.run_time_h
+        if values is not None and len(values) != len(self.gpus):
+            raise ValueError(f"needs one time per entry of gpus, got {len(values)} for {self.gpus}")
+        if sorted(set(self.gpus)) != self.gpus:
+            raise ValueError(f"gpus must ascend, got {self.gpus}")
+        if (self.run_time_h is None) != (self.iterations is None):
+            raise ValueError("iterations goes with run_time_h, and run_time_h needs it")
+        return self
+
+
+class ArchitectureSpec(_Model):
+    """Dimensions of a model beside `hidden` and `layers`; see `transformer.Architecture`."""
+
+    heads: Count
+    kv_heads: Count
+    head_dim: Count
+    ffn: Count
+    vocab: Count
+    matrices: Literal[2, 3] = 3
+    experts: Annotated[int, Field(ge=0)] = 0
+    active_experts: Annotated[int, Field(ge=0)] = 0
+    window: Annotated[int, Field(ge=0)] = 0
+    window_every: Count = 1
+    tied_embedding: bool = False
+
+
+class LanguageModel(_Model):
+    """A model: parameters (`active_params_b` per token), layers, hidden size, or measured times."""
+
+    name: Name
+    params_b: Positive | None = None
+    active_params_b: Positive | None = None  # default: params_b
+    layers: Count | None = None
+    hidden: Count | None = None
+    arch: ArchitectureSpec | None = None
+    measured: Measured | None = None
+    activation_mb: Positive | None = None  # default: micro-batch * sequence * hidden * bytes
+    k_min: Count | None = None
+    k_max: Count | None = None
+
+    def architecture(self) -> Architecture | None:
+        """The full dimensions, where the file gives them."""
+        if self.arch is None or self.hidden is None or self.layers is None:
+            return None
+        return Architecture(hidden=self.hidden, layers=self.layers, **self.arch.model_dump())
+
+
+class Dataset(_Model):
+    """A data set; `tokens` counts where the workload is measured in tokens."""
+
+    name: Name
+    samples: Count
+    tokens: Count | None = None
+
+
+class Job(_Model):
+    """A training job; without `dataset` each episode draws one."""
+
+    name: Name
+    model: Name
+    batch_size: Count
+    dataset: Name | None = None
+    epochs: Positive = 1.0
+    iterations: Annotated[int, Field(ge=0)] | None = None  # instead of a data set
+    arrival_h: NonNegative | None = None
+
+
+class Workload(_Model):
+    """Which jobs come, and when. More jobs than are listed repeat the list in order."""
+
+    n_jobs: Count | None = None  # default: as many as are listed
+    unit: Literal["samples", "tokens"] = "samples"  # an iteration takes batch_size samples | packed
+    arrivals: Literal["at_zero", "listed", "poisson"] = "at_zero"
+    mean_interarrival_h: Positive | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.arrivals == "poisson") != (self.mean_interarrival_h is not None):
+            raise ValueError('mean_interarrival_h goes with arrivals = "poisson"')
+        return self
+
+
+class Scale(_Model):
+    """Factors on the whole cluster, for sweeps."""
+
+    bandwidth: Positive = 1.0  # of the links between regions
+    gpus: Positive = 1.0  # rounded to whole GPUs, half up
+
+
+class Objective(_Model):
+    """The weighted objective: avg JCT / jct_ref + cost_weight * cost / cost_ref."""
+
+    cost_weight: NonNegative = 0.3
+
+
+class Scenario(_Model):
+    """A whole scenario: cluster, models, data sets, jobs and assumptions."""
+
+    name: Name
+    description: str = ""
+    regions: Annotated[list[Region], Field(min_length=1)]
+    network: Network = Network()
+    gpu: Gpu = Gpu()
+    pipeline: Pipeline = Pipeline()
+    models: Annotated[list[LanguageModel], Field(min_length=1)]
+    datasets: list[Dataset] = []
+    jobs: Annotated[list[Job], Field(min_length=1)]
+    workload: Workload = Workload()
+    scale: Scale = Scale()
+    objective: Objective = Objective()
+
+    @field_validator("regions", "models", "datasets", "jobs")
+    @classmethod
+    def _names_differ(cls, items: list[Any]) -> list[Any]:
+        _no_duplicates([item.name for item in items], "names")
+        return items
+
+    @model_validator(mode="after")
+    def _references(self) -> Self:
+        _check_network(self.regions, self.network)
+        _check_models(self.models, self.pipeline)
+        _check_jobs(self)
+        _check_arrivals(self)
+        return self
+
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that name the content, whatever file it came from."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """`did you mean 'x'?` where a known name is near, else the list of known names."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+
+
+def _require_known(name: str, known: Sequence[str], what: str) -> None:
+    if name not in known:
+        raise ValueError(f"{what}: unknown name {name!r}; {nearest(name, known)}")
+
+
+def _check_network(regions: list[Region], network: Network) -> None:
+    names = [region.name for region in regions]
+    if network.rule == "mean":
+        if network.links or network.flows != 1:
+            raise ValueError('network.links and network.flows go with rule = "listed"')
+        for region in regions:
+            if region.bandwidth_gbps is None and len(regions) > 1:
+                raise ValueError(
+                    f'regions.{region.name}.bandwidth_gbps: network.rule = "mean" needs it'
+                )
+        return
+    seen: set[tuple[str, str]] = set()
+    for link in network.links:
+        where = f"network.links {link.source} -> {link.target}"
+        for end in (link.source, link.target):
+            _require_known(end, names, where)
+        if link.source == link.target:
+            raise ValueError(f"{where}: a link must join two regions")
+        directions = [(link.source, link.target), (link.target, link.source)]
+        for direction in directions[: 2 if link.both_ways else 1]:
+            if direction in seen:
+                raise ValueError(f"{where}: {direction[0]} -> {direction[1]} is given twice")
+            seen.add(direction)
+
+
+def _check_models(models: list[LanguageModel], pipeline: Pipeline) -> None:
+    for model in models:
+        where = f"models.{model.name}"
+        needed: dict[str, object] = {}
+        if model.activation_mb is None:
+            needed["hidden"] = model.hidden
+        if model.measured is None:
+            if pipeline.form == "uncapped":
+                needed["params_b"] = model.params_b
+            else:
+                needed |= {"layers": model.layers, "hidden": model.hidden, "arch": model.arch}
+        if pipeline.memory_minimum and model.k_min is None:
+            needed |= {"layers": model.layers, "hidden": model.hidden, "arch": model.arch}
+        for field, value in needed.items():
+            if value is None:
+                raise ValueError(
+                    f"{where}.{field}: missing, and needed with pipeline.form = "
+                    f"{pipeline.form!r}, memory_minimum = {pipeline.memory_minimum}"
+                )
+        if model.k_min is not None and model.k_max is not None and model.k_min > model.k_max:
+            raise ValueError(f"{where}.k_min: must be <= k_max = {model.k_max}, got {model.k_min}")
+
+
+def _check_jobs(scenario: Scenario) -> None:
+    models = [model.name for model in scenario.models]
+    datasets = [dataset.name for dataset in scenario.datasets]
+    for job in scenario.jobs:
+        where = f"jobs.{job.name}"
+        _require_known(job.model, models, f"{where}.model")
+        if job.dataset is not None:
+            _require_known(job.dataset, datasets, f"{where}.dataset")
+        if job.iterations is not None and job.dataset is not None:
+            raise ValueError(f"{where}: give iterations or a dataset, not both")
+        if job.iterations is None and not datasets:
+            raise ValueError(f"{where}: needs iterations, or [[datasets]] to draw from")
+    if scenario.workload.unit == "tokens":
+        for dataset in scenario.datasets:
+            if dataset.tokens is None:
+                raise ValueError(
+                    f'datasets.{dataset.name}.tokens: workload.unit = "tokens" needs it'
+                )
+
+
+def _check_arrivals(scenario: Scenario) -> None:
+    listed = scenario.workload.arrivals == "listed"
+    previous = 0.0
+    for job in scenario.jobs:
+        where = f"jobs.{job.name}.arrival_h"
+        if listed != (job.arrival_h is not None):
+            raise ValueError(
+                f'{where}: goes with workload.arrivals = "listed", '
+                f"got {job.arrival_h} with {scenario.workload.arrivals!r}"
+            )
+        if job.arrival_h is not None:
+            if job.arrival_h < previous:
+                raise ValueError(
+                    f"{where}: arrivals must not descend, got {job.arrival_h} after {previous}"
+                )
+            previous = job.arrival_h
+    n_jobs = scenario.workload.n_jobs
+    if listed and n_jobs is not None and n_jobs > len(scenario.jobs):
+        raise ValueError(
+            f"workload.n_jobs: at most the {len(scenario.jobs)} listed jobs with listed arrivals, "
+            f"got {n_jobs}"
+        )
