@@ -1,0 +1,353 @@
+"""The simulator's state transitions, compiled: reset, start a job, advance to the next decision.
+
+All changes of `State` are here, and after each of them Eq. 5 and 6 hold. Kernels mutate the state
+in place and return status codes; `bace_env.simulator` turns codes into errors.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from bace_env.pipeline import (
+    bandwidth_need,
+    electricity_cost,
+    hop_time,
+    iteration_time,
+    link_carries,
+    next_price_change,
+    price_at,
+)
+from bace_env.types import (
+    ARRIVED,
+    N_PENDING,
+    N_RUNNING,
+    Arrays,
+    FloatArray,
+    IntArray,
+    State,
+)
+
+FUTURE, PENDING, RUNNING, FINISHED = 0, 1, 2, 3
+
+# What advance() answers.
+DECISION, DONE, DEADLOCK = 0, 1, 2
+
+# What check_placement() answers.
+(
+    VALID,
+    NOT_PENDING,
+    EMPTY_PATH,
+    UNKNOWN_REGION,
+    REPEATED_REGION,
+    NO_GPU,
+    TOO_FEW_FREE,
+    BELOW_K_MIN,
+    ABOVE_K_MAX,
+    NO_LINK,
+    LINK_FULL,
+) = range(11)
+
+
+@njit(cache=True)
+def time_tolerance(t: float) -> float:
+    """Events this close after t count as simultaneous with it, seconds: the one time tolerance."""
+    return 1e-9 + 1e-12 * abs(t)
+
+
+def allocate_state(n_regions: int, n_jobs: int) -> State:
+    """A state of the right shapes; `reset` makes it valid."""
+    r, n = n_regions, n_jobs
+    return State(
+        now_s=np.zeros(1),
+        idle_since_s=np.zeros(1),
+        counts=np.zeros(3, np.int64),
+        free_gpus=np.zeros(r, np.int64),
+        link_used=np.zeros((r, r)),
+        link_jobs=np.zeros((r, r), np.int64),
+        status=np.zeros(n, np.int8),
+        pending=np.zeros(n, np.int64),
+        running=np.zeros(n, np.int64),
+        start_s=np.zeros(n),
+        finish_s=np.zeros(n),
+        path_length=np.zeros(n, np.int64),
+        path=np.zeros((n, r), np.int64),
+        alloc=np.zeros((n, r), np.int64),
+        job_iteration_s=np.zeros(n),
+        job_bytes_per_s=np.zeros(n),
+        energy_kwh=np.zeros(n),
+        cost_usd=np.zeros(n),
+    )
+
+
+@njit(cache=True)
+def reset(arrays: Arrays, state: State) -> int:
+    """Empty cluster, nothing arrived; then move to the first decision. Returns advance()'s code."""
+    state.now_s[0] = 0.0
+    state.idle_since_s[0] = np.inf
+    state.counts[:] = 0
+    state.free_gpus[:] = arrays.gpus
+    state.link_used[:] = 0.0
+    state.link_jobs[:] = 0
+    state.status[:] = FUTURE
+    state.start_s[:] = np.nan
+    state.finish_s[:] = np.nan
+    state.path_length[:] = 0
+    state.path[:] = -1
+    state.alloc[:] = 0
+    state.job_iteration_s[:] = 0.0
+    state.job_bytes_per_s[:] = 0.0
+    state.energy_kwh[:] = 0.0
+    state.cost_usd[:] = 0.0
+    return advance(arrays, state)
+
+
+@njit(cache=True)
+def current_prices(arrays: Arrays, now_s: float, out: FloatArray) -> None:
+    """The price in force in every region, into `out` of shape `(R,)`."""
+    t = now_s + time_tolerance(now_s)  # a change that happens now has happened
+    for r in range(arrays.gpus.size):
+        n = arrays.price_count[r]
+        out[r] = price_at(
+            arrays.price_time_s[r, :n], arrays.price_usd_per_kwh[r, :n], arrays.price_period_s[r], t
+        )
+
+
+@njit(cache=True)
+def next_change_of_price(arrays: Arrays, now_s: float) -> float:
+    """When the next price changes anywhere; inf if none does."""
+    t = now_s + time_tolerance(now_s)
+    soonest = np.inf
+    for r in range(arrays.gpus.size):
+        n = arrays.price_count[r]
+        change = next_price_change(arrays.price_time_s[r, :n], arrays.price_period_s[r], t)
+        soonest = min(soonest, change)
+    return soonest
+
+
+@njit(cache=True)
+def path_iteration_time(
+    arrays: Arrays, link_used: FloatArray, profile: int, k: int, path: IntArray, length: int
+) -> float:
+    """Eq. 1 on a path: k - length hops inside regions, length - 1 between them."""
+    comp_s = arrays.comp_s[profile, k]
+    intra_s = arrays.intra_s[profile]
+    comm_sum_s = (k - length) * intra_s
+    comm_max_s = intra_s if k > length else 0.0
+    for i in range(length - 1):
+        u, v = path[i], path[i + 1]
+        free = arrays.link_bytes_per_s[u, v] - link_used[u, v]
+        hop_s = hop_time(arrays.t_comm_form, arrays.act_bytes[profile], comp_s, intra_s, free)
+        comm_sum_s += hop_s + arrays.link_latency_s[u, v]  # latency fills, it never occupies
+        comm_max_s = max(comm_max_s, hop_s)
+    return iteration_time(comm_sum_s, comm_max_s, comp_s, k, arrays.micro_batches[profile])
+
+
+@njit(cache=True)
+def _check_regions(state: State, path: IntArray, alloc: IntArray) -> tuple[int, int]:
+    for i in range(path.size):
+        if path[i] < 0 or path[i] >= state.free_gpus.size:
+            return UNKNOWN_REGION, i
+        for earlier in range(i):
+            if path[earlier] == path[i]:
+                return REPEATED_REGION, i
+        if alloc[i] < 1:
+            return NO_GPU, i
+        if alloc[i] > state.free_gpus[path[i]]:
+            return TOO_FEW_FREE, i
+    return VALID, 0
+
+
+@njit(cache=True)
+def check_placement(
+    arrays: Arrays, state: State, job: int, path: IntArray, alloc: IntArray
+) -> tuple[int, int]:
+    """Whether the placement may start now: a code, and the index on the path that it is about."""
+    if job < 0 or job >= state.status.size or state.status[job] != PENDING:
+        return NOT_PENDING, 0
+    if path.size == 0:
+        return EMPTY_PATH, 0
+    code, at = _check_regions(state, path, alloc)
+    if code != VALID:
+        return code, at
+    p, k = arrays.job_profile[job], alloc.sum()
+    if k < arrays.k_min[p]:
+        return BELOW_K_MIN, 0
+    if k > arrays.k_max[p]:
+        return ABOVE_K_MAX, 0
+    need = bandwidth_need(arrays.act_bytes[p], arrays.comp_s[p, k])
+    for i in range(path.size - 1):
+        capacity = arrays.link_bytes_per_s[path[i], path[i + 1]]
+        if capacity <= 0.0:
+            return NO_LINK, i
+        if not link_carries(need, state.link_used[path[i], path[i + 1]], capacity):
+            return LINK_FULL, i
+    return VALID, 0
+
+
+@njit(cache=True)
+def start_job(arrays: Arrays, state: State, job: int, path: IntArray, alloc: IntArray) -> None:
+    """Start a job on a placement that `check_placement` found valid."""
+    length, k = path.size, alloc.sum()
+    p = arrays.job_profile[job]
+    now = state.now_s[0]
+    iteration_s = path_iteration_time(arrays, state.link_used, p, k, path, length)
+    execution_s = arrays.iterations[job] * iteration_s
+    finish = now + execution_s
+    need = bandwidth_need(arrays.act_bytes[p], arrays.comp_s[p, k])
+    for i in range(length):
+        r = path[i]
+        n = arrays.price_count[r]
+        kw = alloc[i] * arrays.kw_per_gpu[r]
+        state.free_gpus[r] -= alloc[i]
+        state.path[job, i] = r
+        state.alloc[job, i] = alloc[i]
+        state.energy_kwh[job] += kw * execution_s / 3600.0
+        state.cost_usd[job] += electricity_cost(
+            arrays.price_time_s[r, :n],
+            arrays.price_usd_per_kwh[r, :n],
+            arrays.price_cumulative[r, :n],
+            arrays.price_period_s[r],
+            kw,
+            now,
+            finish,
+        )
+        if i + 1 < length:
+            state.link_used[r, path[i + 1]] += need
+            state.link_jobs[r, path[i + 1]] += 1
+    state.path_length[job] = length
+    state.job_iteration_s[job] = iteration_s
+    state.job_bytes_per_s[job] = need if length > 1 else 0.0
+    state.start_s[job] = now
+    state.finish_s[job] = finish
+    state.status[job] = RUNNING
+    state.running[state.counts[N_RUNNING]] = job
+    state.counts[N_RUNNING] += 1
+    _drop_pending(state, job)
+
+
+@njit(cache=True)
+def _drop_pending(state: State, job: int) -> None:
+    n = state.counts[N_PENDING]
+    i = np.searchsorted(state.pending[:n], job)
+    for k in range(i, n - 1):
+        state.pending[k] = state.pending[k + 1]
+    state.counts[N_PENDING] = n - 1
+
+
+@njit(cache=True)
+def _release(state: State, job: int) -> None:
+    for i in range(state.path_length[job]):
+        r = state.path[job, i]
+        state.free_gpus[r] += state.alloc[job, i]
+        if i + 1 < state.path_length[job]:
+            v = state.path[job, i + 1]
+            state.link_jobs[r, v] -= 1
+            left = state.link_used[r, v] - state.job_bytes_per_s[job]
+            # An unused link is exactly empty, so rounding never adds up over an episode.
+            state.link_used[r, v] = max(left, 0.0) if state.link_jobs[r, v] > 0 else 0.0
+    state.status[job] = FINISHED
+
+
+@njit(cache=True)
+def _complete_until(state: State, until_s: float) -> None:
+    i = 0
+    while i < state.counts[N_RUNNING]:
+        job = state.running[i]
+        if state.finish_s[job] <= until_s:
+            _release(state, job)
+            state.counts[N_RUNNING] -= 1
+            state.running[i] = state.running[state.counts[N_RUNNING]]
+        else:
+            i += 1
+
+
+@njit(cache=True)
+def _arrive_until(arrays: Arrays, state: State, until_s: float) -> None:
+    n = arrays.arrival_s.size
+    while state.counts[ARRIVED] < n and arrays.arrival_s[state.counts[ARRIVED]] <= until_s:
+        job = state.counts[ARRIVED]
+        state.status[job] = PENDING
+        state.pending[state.counts[N_PENDING]] = job
+        state.counts[N_PENDING] += 1
+        state.counts[ARRIVED] += 1
+
+
+@njit(cache=True)
+def _next_finish(state: State) -> float:
+    soonest = np.inf
+    for i in range(state.counts[N_RUNNING]):
+        soonest = min(soonest, state.finish_s[state.running[i]])
+    return soonest
+
+
+@njit(cache=True)
+def _last_simultaneous(arrays: Arrays, state: State, first_s: float) -> float:
+    """The latest event that counts as simultaneous with the one at `first_s`."""
+    until = first_s + time_tolerance(first_s)
+    last = first_s
+    for i in range(state.counts[N_RUNNING]):
+        finish = state.finish_s[state.running[i]]
+        if finish <= until:
+            last = max(last, finish)
+    i = state.counts[ARRIVED]
+    while i < arrays.arrival_s.size and arrays.arrival_s[i] <= until:
+        last = max(last, arrays.arrival_s[i])
+        i += 1
+    return last
+
+
+@njit(cache=True)
+def next_event(arrays: Arrays, state: State) -> float:
+    """Time of the next completion, arrival or price change; inf if none lies ahead."""
+    soonest = _next_finish(state)
+    if state.counts[ARRIVED] < arrays.arrival_s.size:
+        soonest = min(soonest, arrays.arrival_s[state.counts[ARRIVED]])
+    if state.counts[N_PENDING] > 0:  # without a pending job a new price changes no decision
+        soonest = min(soonest, next_change_of_price(arrays, state.now_s[0]))
+    return soonest
+
+
+@njit(cache=True)
+def _longest_wait(arrays: Arrays) -> float:
+    """After this time with an idle cluster every price that lies ahead has been seen."""
+    longest = 0.0
+    for r in range(arrays.gpus.size):
+        n = arrays.price_count[r]
+        if n > 1:
+            if math.isfinite(arrays.price_period_s[r]):
+                longest = max(longest, arrays.price_period_s[r])
+            else:
+                longest = max(longest, arrays.price_time_s[r, n - 1])
+    return longest
+
+
+@njit(cache=True)
+def advance(arrays: Arrays, state: State) -> int:
+    """Move time to the next event after which a job is pending: WAIT, or the way to a decision.
+
+    At equal times completions come first, then arrivals by job id, then price changes.
+
+    Returns:
+        DECISION; DONE when every job is finished; DEADLOCK when jobs are pending and nothing lies
+        ahead, or when with an idle cluster only prices change and all of them have been seen.
+    """
+    while True:
+        pending, running = state.counts[N_PENDING], state.counts[N_RUNNING]
+        all_arrived = state.counts[ARRIVED] == arrays.arrival_s.size
+        if pending == 0 and running == 0 and all_arrived:
+            return DONE
+        if pending > 0 and running == 0 and all_arrived:
+            state.idle_since_s[0] = min(state.idle_since_s[0], state.now_s[0])
+        else:
+            state.idle_since_s[0] = np.inf
+        first = next_event(arrays, state)
+        if first == np.inf or first - state.idle_since_s[0] > _longest_wait(arrays):
+            return DEADLOCK
+        first = max(first, state.now_s[0])
+        now = _last_simultaneous(arrays, state, first)
+        state.now_s[0] = now
+        _complete_until(state, now)
+        _arrive_until(arrays, state, now)
+        if state.counts[N_PENDING] > 0:
+            return DECISION
