@@ -1,0 +1,257 @@
+"""BACE-Pipe, its baselines and ablations: an order of the jobs times a placement rule."""
+
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from bace_env.kernels import current_prices
+from bace_env.placement import (
+    FILL_CHEAPEST,
+    FILL_UNIFORM,
+    RULE_CR_LCF,
+    RULE_CR_LDF,
+    RULE_LCF,
+    RULE_LDF,
+    RULE_PATHFINDER,
+    priorities,
+    propose,
+)
+from bace_env.simulator import WAIT, Action, Placement, View
+from bace_env.types import N_PENDING, Arrays, FloatArray, IntArray, State
+
+ORDER_FCFS, ORDER_PRIORITY, ORDER_SHORTEST = 0, 1, 2
+
+
+class Options(NamedTuple):
+    """What defines a heuristic; the defaults are BACE-Pipe as the paper prints it."""
+
+    order: int = ORDER_PRIORITY
+    rule: int = RULE_PATHFINDER
+    fill: int = FILL_CHEAPEST
+    skip_blocked: bool = True  # a job that cannot start lets the next one try
+    partial_fill: bool = False  # a region that breaks the bandwidth check gives fewer GPUs
+    patience: float = 0.0  # start only with this share of K*, or of what the empty cluster gives
+
+
+@njit(cache=True)
+def _scores(arrays: Arrays, state: State, order: int, pending: IntArray, out: FloatArray) -> None:
+    """The higher, the earlier; equal scores keep the order of arrival."""
+    if order == ORDER_PRIORITY:
+        priorities(arrays, state.link_used, pending, out)
+        return
+    for i in range(pending.size):
+        if order == ORDER_SHORTEST:
+            p = arrays.job_profile[pending[i]]
+            out[i] = -arrays.iterations[pending[i]] * arrays.iteration_s[p, 1]
+        else:
+            out[i] = -i
+
+
+@njit(cache=True)
+def _try_profile(
+    arrays: Arrays,
+    state: State,
+    options: Options,
+    prices: FloatArray,
+    profile: int,
+    path: IntArray,
+    alloc: IntArray,
+) -> int:
+    """Length of the path on which a job of the profile may start now; 0: not now."""
+    target = arrays.k_star[profile]
+    length, gpus = propose(
+        arrays,
+        state.free_gpus,
+        state.link_used,
+        prices,
+        profile,
+        target,
+        options.rule,
+        options.fill,
+        options.partial_fill,
+        path,
+        alloc,
+    )
+    wanted = int(np.ceil(options.patience * target))
+    if length > 0 and gpus < wanted:
+        # Waiting for more than the empty cluster gives would be waiting for ever.
+        _, most = propose(
+            arrays,
+            arrays.gpus,
+            np.zeros_like(state.link_used),
+            prices,
+            profile,
+            target,
+            options.rule,
+            options.fill,
+            options.partial_fill,
+            np.empty_like(path),
+            np.empty_like(alloc),
+        )
+        if gpus < min(wanted, most):
+            return 0
+    return length
+
+
+@njit(cache=True)
+def decide(
+    arrays: Arrays, state: State, options: Options, path: IntArray, alloc: IntArray
+) -> tuple[int, int]:
+    """The heuristic's decision: job and path length, or (-1, 0) to wait. Fills path and alloc.
+
+    Whether a job can start depends on its profile alone, so each profile is tried at most once.
+    """
+    n = state.counts[N_PENDING]
+    if state.free_gpus.max() < 1:
+        return -1, 0
+    pending = state.pending[:n]
+    score = np.empty(n)
+    _scores(arrays, state, options.order, pending, score)
+    prices = np.empty(arrays.gpus.size)
+    current_prices(arrays, state.now_s[0], prices)
+    blocked = np.zeros(arrays.k_star.size, np.bool_)
+    while True:
+        best = -1
+        for i in range(n):
+            if not blocked[arrays.job_profile[pending[i]]] and (best < 0 or score[i] > score[best]):
+                best = i
+        if best < 0:
+            return -1, 0
+        profile = arrays.job_profile[pending[best]]
+        length = _try_profile(arrays, state, options, prices, profile, path, alloc)
+        if length > 0:
+            return pending[best], length
+        if not options.skip_blocked:
+            return -1, 0
+        blocked[profile] = True
+
+
+class Heuristic:
+    """A policy made of `Options`; subclasses name the built-in ones.
+
+    The argument after the colon changes options by name, separated by commas:
+    `bace:partial_fill,patience=0.25` or `cr-lcf:skip_blocked`.
+    """
+
+    name = "heuristic"
+    options: ClassVar[Options] = Options()
+
+    def __init__(self, arg: str = "") -> None:
+        self._options = parse_options(arg, self.options)
+        if arg:
+            self.name = f"{self.name}:{arg}"
+        self._path = np.empty(0, dtype=np.int64)
+        self._alloc = np.empty(0, dtype=np.int64)
+
+    def reset(self, seed: int) -> None:
+        """Nothing is random and nothing is remembered."""
+
+    def act(self, view: View) -> Action:
+        """Start the first job in order that the rule can place, else wait."""
+        if self._path.size != view.instance.n_regions:
+            self._path = np.empty(view.instance.n_regions, dtype=np.int64)
+            self._alloc = np.empty_like(self._path)
+        job, length = decide(view.arrays, view.state, self._options, self._path, self._alloc)
+        if job < 0:
+            return WAIT
+        path, gpus = self._path[:length].tolist(), self._alloc[:length].tolist()
+        return Placement(job, tuple(path), tuple(gpus))
+
+
+def parse_options(arg: str, options: Options) -> Options:
+    """Apply `skip_blocked[=true|false]`, `partial_fill[=...]`, `patience=SHARE`.
+
+    Raises:
+        ValueError: Unknown option or value.
+    """
+    for item in filter(None, arg.split(",")):
+        key, equals, text = item.partition("=")
+        if key in ("skip_blocked", "partial_fill"):
+            if text not in ("", "true", "false") or (equals and not text):
+                raise ValueError(f"{key}: must be true or false, got {text!r}")
+            value = text != "false"
+            if key == "skip_blocked":
+                options = options._replace(skip_blocked=value)
+            else:
+                options = options._replace(partial_fill=value)
+        elif key == "patience":
+            try:
+                patience = float(text)
+            except ValueError:
+                patience = -1.0
+            if not 0.0 <= patience <= 1.0:
+                raise ValueError(f"patience: must be a share from 0 to 1, got {text!r}")
+            options = options._replace(patience=patience)
+        else:
+            raise ValueError(f"unknown option {key!r}; known: skip_blocked, partial_fill, patience")
+    return options
+
+
+class BacePipe(Heuristic):
+    """BACE-Pipe: Eq. 9-12 order, Alg. 1 Pathfinder, Alg. 2 Cost-Min Allocator."""
+
+    name = "bace"
+
+
+class BaceNoPriority(Heuristic):
+    """Fig. 8, w/o Priority: first come, first served."""
+
+    name = "bace-no-priority"
+    options = Options(order=ORDER_FCFS)
+
+
+class BaceNoPathfinder(Heuristic):
+    """Fig. 8, w/o Pathfinder: the placement of CR-LDF."""
+
+    name = "bace-no-pathfinder"
+    options = Options(rule=RULE_CR_LDF)
+
+
+class BaceNoCostMin(Heuristic):
+    """Fig. 8, w/o Cost-Min: GPUs spread evenly along the path."""
+
+    name = "bace-no-cost-min"
+    options = Options(fill=FILL_UNIFORM)
+
+
+class BacePatient(Heuristic):
+    """BACE-Pipe that starts a job only with all the GPUs it can ever get, up to K*."""
+
+    name = "bace-patient"
+    options = Options(patience=1.0)
+
+
+class Sjf(Heuristic):
+    """Shortest job first by E_j(1), placed as BACE-Pipe does: Eq. 12 with alpha = 0."""
+
+    name = "sjf"
+    options = Options(order=ORDER_SHORTEST)
+
+
+class Lcf(Heuristic):
+    """Lowest cost first: FCFS into the cheapest region with any free GPU."""
+
+    name = "lcf"
+    options = Options(order=ORDER_FCFS, rule=RULE_LCF, skip_blocked=False)
+
+
+class Ldf(Heuristic):
+    """Lowest delay first: FCFS into the region with most free GPUs."""
+
+    name = "ldf"
+    options = Options(order=ORDER_FCFS, rule=RULE_LDF, skip_blocked=False)
+
+
+class CrLcf(Heuristic):
+    """Cross-region LCF: FCFS, regions by ascending price, filled in that order."""
+
+    name = "cr-lcf"
+    options = Options(order=ORDER_FCFS, rule=RULE_CR_LCF, skip_blocked=False)
+
+
+class CrLdf(Heuristic):
+    """Cross-region LDF: FCFS, from the freest region along the highest bandwidth."""
+
+    name = "cr-ldf"
+    options = Options(order=ORDER_FCFS, rule=RULE_CR_LDF, skip_blocked=False)
