@@ -1,0 +1,62 @@
+"""What an episode is worth: one number per metric, from the trace alone."""
+
+import numpy as np
+
+from bace_env.trace import EpisodeTrace
+
+#: Metrics of `episode_metrics`, in the order of reports.
+METRICS = (
+    "avg_jct_s",
+    "total_cost_usd",
+    "objective",
+    "p95_jct_s",
+    "makespan_s",
+    "energy_kwh",
+    "gpu_utilization",
+    "link_utilization",
+    "unfinished_jobs",
+    "decision_us_p50",
+    "decision_us_p99",
+)
+
+#: Ratio metric -> the metric whose per-seed ratio to the reference policy it is.
+RATIOS = {"jct_ratio": "avg_jct_s", "cost_ratio": "total_cost_usd"}
+
+
+def episode_metrics(trace: EpisodeTrace) -> dict[str, float]:
+    """The `METRICS` of one episode.
+
+    JCT is finish - arrival (Eq. 3); averages and the objective are over the finished jobs, and
+    `unfinished_jobs` counts the rest. Makespan runs from the first arrival to the last finish;
+    utilisations are shares of all GPUs (all link bandwidth) over the makespan. Decision times are
+    wall time of `Policy.act` in microseconds.
+    """
+    instance, arrays = trace.instance, trace.instance.arrays
+    done = trace.finished
+    jct_s = (trace.finish_s - arrays.arrival_s)[done]
+    held_s = (trace.finish_s - trace.start_s)[done]
+    gpu_s = float((trace.alloc.sum(axis=1)[done] * held_s).sum())
+    hops = np.maximum(trace.path_length - 1, 0)[done]
+    link_bytes = float((trace.bytes_per_s[done] * hops * held_s).sum())
+    makespan_s = float(trace.finish_s[done].max() - arrays.arrival_s.min()) if done.any() else 0.0
+    avg_jct_s = float(jct_s.mean()) if done.any() else 0.0
+    cost_usd = float(trace.cost_usd.sum())
+    weighted_cost = instance.cost_weight * cost_usd / instance.cost_ref_usd
+    times_us = np.array([d.decision_ns for d in trace.decisions] or [0]) / 1000.0
+    return {
+        "avg_jct_s": avg_jct_s,
+        "total_cost_usd": cost_usd,
+        "objective": _share(avg_jct_s, instance.jct_ref_s) + weighted_cost,
+        "p95_jct_s": float(np.percentile(jct_s, 95)) if done.any() else 0.0,
+        "makespan_s": makespan_s,
+        "energy_kwh": float(trace.energy_kwh.sum()),
+        "gpu_utilization": _share(gpu_s, makespan_s * float(arrays.gpus.sum())),
+        "link_utilization": _share(link_bytes, makespan_s * float(arrays.link_bytes_per_s.sum())),
+        "unfinished_jobs": float((~done).sum()),
+        "decision_us_p50": float(np.percentile(times_us, 50)),
+        "decision_us_p99": float(np.percentile(times_us, 99)),
+    }
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0

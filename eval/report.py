@@ -1,0 +1,348 @@
+"""A comparison as people and programs read it: table, sentence, JSON, bar chart, run directory."""
+
+import csv
+import io
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+import bace_env
+from bace_env.errors import ConfigError, ResultExistsError
+from eval.experiment import Comparison
+from eval.metrics import METRICS, RATIOS
+from eval.statistics import Estimate
+
+#: Formats that matplotlib writes and people use.
+PLOT_SUFFIXES = (".png", ".pdf", ".svg")
+
+
+def make_table(comparison: Comparison, *, wide: bool = False) -> Table:
+    """The main table: ratios to the reference policy first, as Fig. 4, then absolute numbers.
+
+    A terminal of 80 columns holds the narrow form; `wide` adds objective, p95 JCT, energy, links
+    and decision time.
+    """
+    reference = comparison.names[0]
+    n = len(comparison.seeds)
+    unit, seconds = _time_unit(comparison.values["avg_jct_s"][0].mean())
+    table = Table(
+        title=f"{comparison.request.scenario.name}: {n} workload{'s' * (n > 1)}; {reference} = 1",
+        caption="Ratios: mean of pairs on the same workload, with 95 % bootstrap interval.",
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    columns: dict[str, Callable[[int], str]] = {
+        "avg JCT ratio": lambda i: _with_interval(comparison.estimates["jct_ratio"][i]),
+        "cost ratio": lambda i: _with_interval(comparison.estimates["cost_ratio"][i]),
+        f"JCT ({unit})": lambda i: _number(comparison, "avg_jct_s", i, seconds),
+        "cost ($)": lambda i: _number(comparison, "total_cost_usd", i),
+        "GPUs": lambda i: _number(comparison, "gpu_utilization", i, 0.01, "{:.0f} %"),
+    }
+    if wide:
+        columns |= {
+            "objective": lambda i: _number(comparison, "objective", i, form="{:.3f}"),
+            f"p95 JCT ({unit})": lambda i: _number(comparison, "p95_jct_s", i, seconds),
+            "links": lambda i: _number(comparison, "link_utilization", i, 0.01, "{:.0f} %"),
+            "energy (kWh)": lambda i: _number(comparison, "energy_kwh", i),
+            "decision (us)": lambda i: _number(comparison, "decision_us_p50", i, form="{:.0f}"),
+        }
+    table.add_column("policy", overflow="fold", min_width=18)
+    for heading in columns:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for i, name in enumerate(comparison.names):
+        unfinished = comparison.estimates["unfinished_jobs"][i].mean
+        label = f"{name} ({unfinished:.3g} jobs unfinished)" if unfinished else name
+        table.add_row(label, *(cell(i) for cell in columns.values()), style="" if i else "bold")
+    return table
+
+
+def _number(
+    comparison: Comparison, metric: str, policy: int, unit: float = 1.0, form: str = "{:.4g}"
+) -> str:
+    mean = comparison.estimates[metric][policy].mean
+    if mean is None:
+        return "none"
+    value = mean / unit
+    return f"{value:.0f}" if form == "{:.4g}" and abs(value) >= 1000 else form.format(value)
+
+
+def make_sentence(comparison: Comparison) -> str:
+    """Who wins by how much, in plain words, against the reference policy."""
+    reference = comparison.names[0]
+    if len(comparison.names) == 1:
+        return f"Only {reference} was run: there is nothing to compare it with."
+    return " ".join(
+        _verdict(comparison, ratio, what)
+        for ratio, what in (("jct_ratio", "average JCT"), ("cost_ratio", "electricity cost"))
+    )
+
+
+def _verdict(comparison: Comparison, ratio: str, what: str) -> str:
+    reference = comparison.names[0]
+    others = [
+        (estimate.mean, estimate, name)
+        for name, estimate in zip(comparison.names, comparison.estimates[ratio], strict=True)
+        if name != reference and estimate.mean is not None
+    ]
+    if not others:
+        return f"The ratio of {what} to {reference} does not exist (its own is not positive)."
+    mean, estimate, name = min(others, key=lambda other: other[0])
+    interval = ""
+    sure = estimate.low is not None and estimate.high is not None
+    if sure and len(comparison.seeds) > 1:
+        interval = f" (95 % interval {estimate.low:.3g} to {estimate.high:.3g})"
+        sure = not estimate.low <= 1.0 <= estimate.high  # type: ignore[operator]
+    if mean > 1.0:
+        verdict = (
+            f"{reference} has the lowest {what}: the next, {name}, has {mean:.3g} times as much"
+        )
+    elif mean < 1.0:
+        verdict = f"{name} has the lowest {what}, {mean:.3g} times that of {reference}"
+    else:
+        return f"{reference} and {name} have the same lowest {what}."
+    doubt = "" if sure else "; the two cannot be told apart on these workloads"
+    return f"{verdict}{interval}{doubt}."
+
+
+def to_json(comparison: Comparison) -> dict[str, Any]:
+    """The JSON report; see docs/model.md for the meaning of each metric."""
+    metrics = [*METRICS, *RATIOS]
+    return {
+        "scenario": comparison.request.scenario.name,
+        "fingerprint": comparison.request.scenario.fingerprint(),
+        "seeds": list(comparison.seeds),
+        "reference": comparison.names[0],
+        "policies": {
+            name: {metric: comparison.estimates[metric][i].to_dict() for metric in metrics}
+            for i, name in enumerate(comparison.names)
+        },
+        "episodes": _episode_rows(comparison),
+    }
+
+
+def _episode_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    rows = []
+    for i, name in enumerate(comparison.names):
+        for k, seed in enumerate(comparison.seeds):
+            row: dict[str, Any] = {"policy": name, "seed": seed}
+            for metric, values in comparison.values.items():
+                value = float(values[i, k])
+                row[metric] = None if np.isnan(value) else value
+            row["unfinished_jobs"] = int(row["unfinished_jobs"])
+            rows.append(row)
+    return rows
+
+
+def save_plot(comparison: Comparison, path: Path) -> None:
+    """A bar chart in the shape of Fig. 4: JCT and cost of each policy, reference = 1."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    names = comparison.names
+    figure = Figure(figsize=(max(5.0, 1.05 * len(names) + 1.5), 4.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    width, position = 0.38, np.arange(len(names))
+    bars = (("jct_ratio", "average JCT", "#3b6ea5"), ("cost_ratio", "total cost", "#e0a243"))
+    for side, (ratio, label, colour) in enumerate(bars):
+        estimates = comparison.estimates[ratio]
+        mean = np.array([np.nan if e.mean is None else e.mean for e in estimates])
+        low = np.array([np.nan if e.low is None else e.low for e in estimates])
+        high = np.array([np.nan if e.high is None else e.high for e in estimates])
+        axes.bar(
+            position + (side - 0.5) * width,
+            mean,
+            width,
+            label=label,
+            color=colour,
+            yerr=np.stack([mean - low, high - mean]),
+            error_kw={"elinewidth": 1, "capsize": 2, "ecolor": "#333333"},
+        )
+    axes.axhline(1.0, color="#333333", linewidth=0.8, linestyle="--")
+    axes.set_xticks(position, names, rotation=20, ha="right")
+    axes.set_ylabel(f"relative to {names[0]}")
+    axes.set_title(f"{comparison.request.scenario.name}, {len(comparison.seeds)} workloads")
+    axes.margins(y=0.15)
+    axes.legend(frameon=False, ncols=2, loc="upper left")
+    axes.spines[["top", "right"]].set_visible(False)
+    buffer = io.BytesIO()
+    # No time stamps in the file: the same results give the same bytes.
+    figure.savefig(buffer, format=path.suffix[1:], dpi=150, metadata=_METADATA[path.suffix])
+    write_atomically(path, buffer.getvalue())
+
+
+_METADATA: dict[str, dict[str, Any]] = {
+    ".png": {"Software": None},
+    ".pdf": {"CreationDate": None, "Producer": None},
+    ".svg": {"Date": None},
+}
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def save_run(comparison: Comparison, directory: Path) -> None:
+    """Write the run directory: config, versions, seeds, episodes, traces, report, plot.
+
+    Everything is written beside it first and moved into place as a whole.
+
+    Raises:
+        ResultExistsError: The directory exists.
+    """
+    require_fresh(directory)
+    partial = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
+    try:
+        _write_run(comparison, partial)
+        os.chmod(partial, 0o755)
+        partial.rename(directory)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def require_fresh(directory: Path) -> None:
+    """Refuse a run directory that exists, or whose parent does not."""
+    if directory.exists():
+        raise ResultExistsError(
+            f"--out {directory}: exists; results are never written over old ones"
+        )
+    require_parent("--out", directory)
+
+
+def require_parent(option: str, path: Path) -> None:
+    """Refuse a path into a folder that does not exist or cannot be written."""
+    if not path.parent.is_dir():
+        raise ConfigError(f"{option} {path}: no such folder {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise ConfigError(f"{option} {path}: cannot write in {path.parent}")
+    if option != "--out" and path.is_dir():
+        raise ConfigError(f"{option} {path}: is a folder, must be a file")
+
+
+def _write_run(comparison: Comparison, folder: Path) -> None:
+    def dump(name: str, data: Any) -> None:
+        (folder / name).write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", "utf-8")
+
+    request = comparison.request
+    run = {
+        "scenario": request.scenario.model_dump(mode="json"),
+        "fingerprint": request.scenario.fingerprint(),
+        "policies": list(request.policies),
+        "seeds": list(comparison.seeds),
+        "versions": _versions(),
+        "git_revision": _git_revision(),
+    }
+    # JSON has no infinity; an unlimited rate inside a region is written as text.
+    dump("run.json", _finite(run))
+    dump("summary.json", to_json(comparison))
+    with (folder / "episodes.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = _episode_rows(comparison)
+        writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    (folder / "report.md").write_text(_markdown(comparison), "utf-8")
+    save_plot(comparison, folder / "comparison.png")
+    (folder / "instances").mkdir()
+    for traces in comparison.traces:
+        instance = traces[0].instance
+        (folder / "instances" / f"{instance.seed}.json").write_text(instance.to_json(), "utf-8")
+        for trace in traces:
+            place = folder / "traces" / re.sub(r"[^\w.=,-]+", "_", trace.policy)
+            place.mkdir(parents=True, exist_ok=True)
+            (place / f"{instance.seed}.json").write_text(trace.to_json(), "utf-8")
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_finite(value) for value in data]
+    return str(data) if isinstance(data, float) and not np.isfinite(data) else data
+
+
+def _markdown(comparison: Comparison) -> str:
+    scenario = comparison.request.scenario
+    lines = [
+        f"# {scenario.name}",
+        "",
+        scenario.description,
+        "",
+        make_sentence(comparison),
+        "",
+        "| policy | avg JCT ratio | cost ratio | avg JCT (s) | cost ($) | objective |",
+        "|---|---|---|---|---|---|",
+    ]
+    estimates = comparison.estimates
+    for i, name in enumerate(comparison.names):
+        cells = [_with_interval(estimates[ratio][i]) for ratio in RATIOS]
+        for metric in ("avg_jct_s", "total_cost_usd", "objective"):
+            cells.append(_with_interval(estimates[metric][i], digits=6))
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines += ["", f"{len(comparison.seeds)} workloads; brackets: 95 % bootstrap interval.", ""]
+    return "\n".join([*lines, "![comparison](comparison.png)", ""])
+
+
+def _versions() -> dict[str, str]:
+    found = {"bace-env": bace_env.__version__, "python": platform.python_version()}
+    for package in ("numpy", "numba", "scipy", "pydantic"):
+        found[package] = metadata.version(package)
+    return found
+
+
+def _git_revision() -> str | None:
+    """Revision of the checkout that this code runs from; None where it is installed."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        folder = Path(__file__).parent
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def _with_interval(estimate: Estimate, digits: int | None = None) -> str:
+    if estimate.mean is None or estimate.low is None or estimate.high is None:
+        return "none"
+    if digits is None:
+        mean, low, high = (f"{v:.2f}" for v in (estimate.mean, estimate.low, estimate.high))
+    else:
+        mean, low, high = (f"{v:.{digits}g}" for v in (estimate.mean, estimate.low, estimate.high))
+    return mean if estimate.low == estimate.high else f"{mean} [{low}, {high}]"
+
+
+def _time_unit(seconds: float) -> tuple[str, float]:
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return unit, size
+    return "s", 1.0
+
+
+def print_report(comparison: Comparison, console: Console) -> None:
+    """Table and sentence."""
+    console.print(make_table(comparison, wide=console.width >= 125))
+    console.print(make_sentence(comparison), highlight=False)

@@ -1,0 +1,83 @@
+"""Means with 95 % bootstrap intervals, and ratios paired by seed."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from bace_env.types import FloatArray
+
+CONFIDENCE = 0.95
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds and its interval; None where the value does not exist (0 / 0)."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+
+    def to_dict(self) -> dict[str, object]:
+        """As in the JSON report."""
+        interval = None if self.mean is None else [self.low, self.high]
+        return {"mean": self.mean, "ci95": interval}
+
+
+def estimate_means(samples: FloatArray, seed: int = 0) -> list[Estimate]:
+    """Mean and bias-corrected bootstrap (BCa) interval of each row of `samples`, `(rows, seeds)`.
+
+    A row without spread, or a single seed, has the mean itself as both ends: the data do not say
+    how far it may be off. A row with a value that does not exist (nan) has no estimate.
+    """
+    estimates = []
+    means = samples.mean(axis=1)
+    spread = np.ptp(samples, axis=1) > 1e-12 * np.abs(samples).max(axis=1, initial=0.0)
+    low, high = means.copy(), means.copy()
+    # BCa does not exist for some lopsided rows (nan); the percentile interval always does.
+    methods: tuple[Literal["BCa", "percentile"], ...] = ("BCa", "percentile")
+    for method in methods:
+        missing = ~np.isnan(means) & spread & ((low == high) | ~np.isfinite(low + high))
+        if missing.any():
+            low[missing], high[missing] = _bootstrap(samples[missing], method, seed)
+    for mean, bottom, top in zip(means, low, high, strict=True):
+        if np.isnan(mean):
+            estimates.append(Estimate(None, None, None))
+        else:
+            estimates.append(Estimate(float(mean), float(bottom), float(top)))
+    return estimates
+
+
+def _bootstrap(
+    rows: FloatArray, method: Literal["BCa", "percentile"], seed: int
+) -> tuple[FloatArray, FloatArray]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", stats.DegenerateDataWarning)  # answered by the caller
+        interval = stats.bootstrap(
+            (rows,),
+            np.mean,
+            axis=1,
+            vectorized=True,
+            n_resamples=_RESAMPLES,
+            confidence_level=CONFIDENCE,
+            method=method,
+            batch=200,
+            rng=np.random.default_rng(seed),
+        ).confidence_interval
+    return np.asarray(interval.low), np.asarray(interval.high)
+
+
+def paired_ratios(values: FloatArray, reference: FloatArray) -> FloatArray:
+    """`values / reference` per seed, both `(seeds,)`.
+
+    nan where the reference is not positive and the two differ: there is no such ratio (a total
+    cost may be zero or negative under negative prices). Equal values have ratio 1.
+    """
+    ratios = np.full(values.shape, np.nan)
+    positive = reference > 0
+    ratios[positive] = values[positive] / reference[positive]
+    ratios[values == reference] = 1.0
+    return ratios
