@@ -1,12 +1,12 @@
 """One sampled workload on one cluster: names, kernel arrays and the objective's references."""
 
-import heapq
 import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numba import njit
 
 from bace_env.pipeline import T_COMM_FORMS
 from bace_env.types import Arrays, FloatArray
@@ -53,11 +53,7 @@ class Instance:
     @cached_property
     def least_work_s(self) -> FloatArray:
         """w_j = min over k of k * E_j(k), GPU-seconds, all hops inside a region. Shape `(N,)`."""
-        a = self.arrays
-        k = np.arange(a.iteration_s.shape[1])
-        allowed = (k >= a.k_min[:, None]) & (k <= a.k_max[:, None])
-        per_iteration = np.where(allowed, k * np.where(allowed, a.iteration_s, 0.0), np.inf)
-        return np.asarray(a.iterations * per_iteration.min(axis=1)[a.job_profile])
+        return np.asarray(self.arrays.iterations * self.arrays.least_gpu_s[self.arrays.job_profile])
 
     @cached_property
     def jct_ref_s(self) -> float:
@@ -78,19 +74,8 @@ class Instance:
         The mean absolute price stands in where the lowest mean is not positive; 1 where even that
         is zero (free electricity), so that the objective stays finite.
         """
-        a = self.arrays
-        work = self.least_work_s.sum() / 3600.0
-        means = [self._mean_price(r) for r in range(self.n_regions)]
-        lowest = min(a.kw_per_gpu[r] * means[r][0] for r in range(self.n_regions))
-        if lowest <= 0:
-            lowest = float(np.mean([a.kw_per_gpu[r] * means[r][1] for r in range(self.n_regions)]))
-        return float(work * lowest) if work * lowest > 0 else 1.0
-
-    def _mean_price(self, region: int) -> tuple[float, float]:
-        """Mean and mean absolute price of the region's series, all its steps being equally long."""
-        a = self.arrays
-        prices = a.price_usd_per_kwh[region, : a.price_count[region]]
-        return float(prices.mean()), float(np.abs(prices).mean())
+        cost = float(self.least_work_s.sum()) * self.arrays.ref_usd_per_gpu_s
+        return cost if cost > 0 else 1.0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data with all that another program needs to re-check a trace of this instance."""
@@ -152,27 +137,33 @@ class Instance:
         return json.dumps(self.to_dict(), allow_nan=False)
 
 
+@njit(cache=True)
 def srpt_mean_flow_time(arrival_s: FloatArray, duration_s: FloatArray) -> float:
     """Mean flow time of preemptive shortest-remaining-time-first on one machine, seconds.
 
     SRPT minimises it (Schrage 1968). Both arrays are `(N,)`, arrivals ascending.
     """
-    total, now = 0.0, 0.0
-    queue: list[tuple[float, float]] = []  # remaining, arrival
     n = arrival_s.size
-    i = 0
-    while i < n or queue:
-        if not queue:
-            now = max(now, float(arrival_s[i]))
+    remaining, arrived = np.empty(n), np.empty(n)  # present jobs, [head, tail), ascending
+    head, tail, i = 0, 0, 0
+    now, total = 0.0, 0.0
+    while i < n or head < tail:
+        if head == tail:
+            now = max(now, arrival_s[i])
         while i < n and arrival_s[i] <= now:
-            heapq.heappush(queue, (float(duration_s[i]), float(arrival_s[i])))
+            k = tail
+            while k > head and remaining[k - 1] > duration_s[i]:
+                remaining[k], arrived[k] = remaining[k - 1], arrived[k - 1]
+                k -= 1
+            remaining[k], arrived[k] = duration_s[i], arrival_s[i]
+            tail += 1
             i += 1
-        remaining, arrived = heapq.heappop(queue)
-        until = float(arrival_s[i]) if i < n else np.inf
-        if now + remaining <= until:
-            now += remaining
-            total += now - arrived
+        until = arrival_s[i] if i < n else np.inf
+        if now + remaining[head] <= until:
+            now += remaining[head]
+            total += now - arrived[head]
+            head += 1
         else:
-            heapq.heappush(queue, (remaining - (until - now), arrived))
+            remaining[head] -= until - now
             now = until
     return total / n

@@ -120,6 +120,7 @@ def comp_from_iteration_time(
     return table
 
 
+@njit(cache=True)
 def intra_iteration_s(comp_s: FloatArray, intra_s: float, micro_batches: int) -> FloatArray:
     """Eq. 1 for every k with all hops inside one region, shape `(K + 1,)`; entry 0 is inf."""
     table = np.full(comp_s.size, np.inf)

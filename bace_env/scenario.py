@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -44,48 +45,94 @@ class _Profile:
     k_max: int
 
 
-def build_instance(scenario: Scenario, seed: int) -> Instance:
-    """Draw the workload of one episode: a function of the scenario and the seed alone.
+class Sampler:
+    """The cluster of a scenario, built once, and the workloads drawn on it.
+
+    `draw` is a function of the scenario and the seed alone, and cheap: all that does not depend on
+    the seed is made here.
 
     Raises:
         ConfigError: Naming each job that not even the empty cluster could host.
     """
-    # One stream per source: adding a source later leaves the others' draws as they are.
-    dataset_seed, arrival_seed = np.random.SeedSequence(seed).spawn(2)
-    jobs, names = _listed_jobs(scenario)
-    iterations = _draw_iterations(scenario, jobs, np.random.default_rng(dataset_seed))
-    arrival_s = _draw_arrivals(scenario, jobs, np.random.default_rng(arrival_seed))
 
-    gpus = _scaled_gpus(scenario)
-    link_bytes_per_s, link_latency_s = _links(scenario)
-    models = {model.name: model for model in scenario.models}
-    profiles: dict[tuple[str, int], int] = {}
-    for job in jobs:
-        profiles.setdefault((job.model, job.batch_size), len(profiles))
-    made = [_profile(scenario, models[model], batch, int(gpus.sum())) for model, batch in profiles]
-    arrays = Arrays(
-        gpus=gpus,
-        kw_per_gpu=_kw_per_gpu(scenario),
-        link_bytes_per_s=link_bytes_per_s,
-        link_latency_s=link_latency_s,
-        t_comm_form=pipeline.T_COMM_FORMS.index(scenario.pipeline.t_comm),
-        job_profile=np.array([profiles[job.model, job.batch_size] for job in jobs], dtype=np.int64),
-        iterations=iterations,
-        arrival_s=arrival_s,
-        **_price_arrays(scenario),
-        **_profile_arrays(made),
-    )
-    instance = Instance(
-        scenario=scenario.name,
-        seed=seed,
-        region_names=tuple(region.name for region in scenario.regions),
-        job_names=names,
-        profile_names=tuple(profile.name for profile in made),
-        arrays=arrays,
-        cost_weight=scenario.objective.cost_weight,
-    )
-    _refuse_unhostable(instance)
-    return instance
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        jobs, self._job_names = _listed_jobs(scenario)
+        gpus = _scaled_gpus(scenario)
+        link_bytes_per_s, link_latency_s = _links(scenario)
+        models = {model.name: model for model in scenario.models}
+        profiles: dict[tuple[str, int], int] = {}
+        for job in jobs:
+            profiles.setdefault((job.model, job.batch_size), len(profiles))
+        made = [
+            _profile(scenario, models[model], batch, int(gpus.sum())) for model, batch in profiles
+        ]
+        job_profile = [profiles[job.model, job.batch_size] for job in jobs]
+        self._profile_names = tuple(profile.name for profile in made)
+        self._region_names = tuple(region.name for region in scenario.regions)
+        self._iterations = _iteration_table(scenario, jobs)
+        self._arrays = Arrays(
+            gpus=gpus,
+            link_bytes_per_s=link_bytes_per_s,
+            link_latency_s=link_latency_s,
+            t_comm_form=pipeline.T_COMM_FORMS.index(scenario.pipeline.t_comm),
+            job_profile=np.array(job_profile, dtype=np.int64),
+            iterations=self._iterations[:, 0].copy(),
+            arrival_s=np.array([3600.0 * (job.arrival_h or 0.0) for job in jobs]),
+            **_price_arrays(scenario),
+            **_profile_arrays(made),
+        )
+        self._refuse_unhostable()
+
+    def draw(self, seed: int) -> Instance:
+        """The workload of one episode; `seed` is that of the episode, see `episode_seed`."""
+        n_jobs, n_datasets = self._iterations.shape
+        arrays = self._arrays
+        if n_datasets > 1:
+            # One stream per source: a source added later leaves the others' draws as they are.
+            # Every job consumes one draw, so fixing one job's data set changes no other's.
+            drawn = _stream(seed, _DATASETS).integers(n_datasets, size=n_jobs)
+            arrays = arrays._replace(iterations=self._iterations[np.arange(n_jobs), drawn])
+        gap_h = self.scenario.workload.mean_interarrival_h
+        if gap_h is not None:
+            gaps_s = _stream(seed, _ARRIVALS).exponential(3600.0 * gap_h, size=n_jobs)
+            arrays = arrays._replace(arrival_s=np.cumsum(gaps_s))
+        return Instance(
+            scenario=self.scenario.name,
+            seed=seed,
+            region_names=self._region_names,
+            job_names=self._job_names,
+            profile_names=self._profile_names,
+            arrays=arrays,
+            cost_weight=self.scenario.objective.cost_weight,
+        )
+
+    def _refuse_unhostable(self) -> None:
+        arrays = self._arrays
+        refused = [p for p in range(arrays.k_star.size) if not hostable(arrays, p)]
+        if not refused:
+            return
+        jobs = [
+            f"{name} (k_min {arrays.k_min[p]})"
+            for name, p in zip(self._job_names, arrays.job_profile, strict=True)
+            if p in refused
+        ]
+        raise ConfigError(
+            f"jobs: not even the empty cluster of {arrays.gpus.sum()} GPUs (largest region "
+            f"{arrays.gpus.max()}) and its links could host {', '.join(jobs)}"
+        )
+
+
+_DATASETS, _ARRIVALS = 0, 1  # sources of randomness
+
+
+def _stream(seed: int, source: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=[seed, source]))
+
+
+def build_instance(scenario: Scenario, seed: int) -> Instance:
+    """One workload of the scenario; draw many with one `Sampler`."""
+    return Sampler(scenario).draw(seed)
 
 
 def _listed_jobs(scenario: Scenario) -> tuple[list[Job], tuple[str, ...]]:
@@ -97,20 +144,18 @@ def _listed_jobs(scenario: Scenario) -> tuple[list[Job], tuple[str, ...]]:
     return jobs, tuple(names)
 
 
-def _draw_iterations(scenario: Scenario, jobs: list[Job], rng: np.random.Generator) -> FloatArray:
+def _iteration_table(scenario: Scenario, jobs: list[Job]) -> FloatArray:
+    """Iterations of each job with each data set it may draw, `(N, max(D, 1))`."""
     datasets = {dataset.name: dataset for dataset in scenario.datasets}
-    known = list(datasets.values())
-    counts = []
-    for job in jobs:
-        # Every job consumes one draw, so fixing one job's data set leaves the others' as they were.
-        drawn = known[int(rng.integers(len(known)))] if known else None
+    table = np.empty((len(jobs), max(len(datasets), 1)))
+    for j, job in enumerate(jobs):
         if job.iterations is not None:
-            counts.append(job.iterations)
-            continue
-        dataset = datasets[job.dataset] if job.dataset is not None else drawn
-        assert dataset is not None  # _check_jobs
-        counts.append(_iterations(scenario, job, dataset))
-    return np.array(counts, dtype=np.float64)
+            table[j] = job.iterations
+        elif job.dataset is not None:
+            table[j] = _iterations(scenario, job, datasets[job.dataset])
+        else:
+            table[j] = [_iterations(scenario, job, dataset) for dataset in datasets.values()]
+    return table
 
 
 def _iterations(scenario: Scenario, job: Job, dataset: Dataset) -> int:
@@ -120,16 +165,6 @@ def _iterations(scenario: Scenario, job: Job, dataset: Dataset) -> int:
         assert dataset.tokens is not None  # _check_jobs
         amount = dataset.tokens / scenario.pipeline.sequence_tokens
     return math.ceil(job.epochs * amount / job.batch_size)
-
-
-def _draw_arrivals(scenario: Scenario, jobs: list[Job], rng: np.random.Generator) -> FloatArray:
-    workload = scenario.workload
-    if workload.arrivals == "listed":
-        return np.array([3600.0 * (job.arrival_h or 0.0) for job in jobs])
-    if workload.mean_interarrival_h is not None:
-        gaps = rng.exponential(3600.0 * workload.mean_interarrival_h, size=len(jobs))
-        return np.asarray(np.cumsum(gaps))
-    return np.zeros(len(jobs))
 
 
 def _scaled_gpus(scenario: Scenario) -> np.ndarray:
@@ -175,13 +210,14 @@ def _links(scenario: Scenario) -> tuple[FloatArray, FloatArray]:
     return gbps * (scenario.scale.bandwidth * _BYTES_PER_GBIT), latency_ms / 1000.0
 
 
-def _price_arrays(scenario: Scenario) -> dict[str, np.ndarray]:
+def _price_arrays(scenario: Scenario) -> dict[str, Any]:
     series = []
     for region in scenario.regions:
         price = region.price_usd_per_kwh
         if not isinstance(price, PriceSeries):
             price = PriceSeries(values=[float(price)])
         series.append(price)
+    kw = _kw_per_gpu(scenario)
     n, longest = len(series), max(len(price.values) for price in series)
     times = np.full((n, longest), np.inf)
     prices, cumulative = np.zeros((n, longest)), np.zeros((n, longest))
@@ -194,12 +230,22 @@ def _price_arrays(scenario: Scenario) -> dict[str, np.ndarray]:
         if m > 1 and price.beyond == "repeat":
             period[r] = m * step_s
     return {
+        "kw_per_gpu": kw,
+        "ref_usd_per_gpu_s": _reference_price(kw, [price.usd_per_kwh() for price in series]),
         "price_count": np.array([len(price.values) for price in series], dtype=np.int64),
         "price_time_s": times,
         "price_usd_per_kwh": prices,
         "price_cumulative": cumulative,
         "price_period_s": period,
     }
+
+
+def _reference_price(kw: FloatArray, series: list[list[float]]) -> float:
+    """USD per GPU-second at the lowest time-mean price; see `Instance.cost_ref_usd`."""
+    lowest = min(k * np.mean(prices) for k, prices in zip(kw, series, strict=True))
+    if lowest <= 0:
+        lowest = np.mean([k * np.abs(p).mean() for k, p in zip(kw, series, strict=True)])
+    return float(lowest) / 3600.0
 
 
 def _profile(
@@ -297,7 +343,7 @@ def _k_min(scenario: Scenario, model: LanguageModel, micro_batches: int) -> int:
     return k_min
 
 
-def _profile_arrays(profiles: list[_Profile]) -> dict[str, np.ndarray]:
+def _profile_arrays(profiles: list[_Profile]) -> dict[str, Any]:
     largest = max(profile.k_max for profile in profiles)
     comp_s = np.full((len(profiles), largest + 1), np.inf)
     iteration_s = np.full_like(comp_s, np.inf)
@@ -308,10 +354,14 @@ def _profile_arrays(profiles: list[_Profile]) -> dict[str, np.ndarray]:
             profile.comp_s, profile.intra_s, profile.micro_batches
         )
     k_min = np.array([profile.k_min for profile in profiles], dtype=np.int64)
+    k = np.arange(largest + 1)
+    allowed = (k >= k_min[:, None]) & np.isfinite(comp_s)
+    gpu_s = np.where(allowed, k * np.where(allowed, iteration_s, 0.0), np.inf)
     stars = [pipeline.optimal_gpus(iteration_s[p], int(k)) for p, k in enumerate(k_min)]
     return {
         "comp_s": comp_s,
         "iteration_s": iteration_s,
+        "least_gpu_s": gpu_s.min(axis=1),
         "intra_s": np.array([profile.intra_s for profile in profiles]),
         "act_bytes": np.array([profile.act_bytes for profile in profiles]),
         "micro_batches": np.array([profile.micro_batches for profile in profiles], dtype=np.int64),
@@ -319,19 +369,3 @@ def _profile_arrays(profiles: list[_Profile]) -> dict[str, np.ndarray]:
         "k_max": np.array([profile.k_max for profile in profiles], dtype=np.int64),
         "k_star": np.array(stars, dtype=np.int64),
     }
-
-
-def _refuse_unhostable(instance: Instance) -> None:
-    arrays = instance.arrays
-    refused = [p for p in range(len(instance.profile_names)) if not hostable(arrays, p)]
-    if not refused:
-        return
-    jobs = [
-        f"{name} (k_min {arrays.k_min[arrays.job_profile[j]]})"
-        for j, name in enumerate(instance.job_names)
-        if arrays.job_profile[j] in refused
-    ]
-    raise ConfigError(
-        f"jobs: not even the empty cluster of {arrays.gpus.sum()} GPUs (largest region "
-        f"{arrays.gpus.max()}) and its links could host {', '.join(jobs)}"
-    )

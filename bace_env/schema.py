@@ -65,7 +65,7 @@ class Region(_Model):
     """A region: GPUs, electricity price, and its own bandwidth where links follow from it."""
 
     name: Name
-    gpus: Count
+    gpus: Annotated[int, Field(ge=1, le=1_000_000)]  # t_comp is tabulated up to the sum
     price_usd_per_kwh: Finite | PriceSeries
     bandwidth_gbps: Positive | None = None
     power_w: NonNegative | None = None  # per GPU; default: that of [gpu]
