@@ -32,7 +32,7 @@ def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario
     label, text = _read(source)
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of 5000 digits
         raise ConfigError(f"scenario {label}: not valid TOML: {error}") from None
     for override in overrides:
         _apply(data, override)
@@ -74,8 +74,8 @@ def _apply(data: dict[str, Any], override: str) -> None:
     if not equals or not all(keys):
         raise ConfigError(f"--set {override!r}: must be key=value, such as scale.bandwidth=0.3")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, KeyError):
+        (value,) = tomllib.loads(f"value = {text}").values()
+    except (ValueError, RecursionError):
         value = text.strip()
     node: Any = data
     for depth, key in enumerate(keys):
@@ -109,19 +109,19 @@ def _describe(problem: Any, data: Mapping[str, Any]) -> str:
     for part in problem["loc"]:
         if isinstance(part, int) and isinstance(node, list) and part < len(node):
             node = node[part]
-            named = isinstance(node, dict) and "name" in node
-            path.append(str(node["name"]) if named else str(part))
+            name = node.get("name") if isinstance(node, dict) else None
+            path.append(name if isinstance(name, str) and name else str(part))
         elif isinstance(node, Mapping) and part in node:
             node = node[part]
             path.append(str(part))
-        elif problem["type"] in ("missing", "extra_forbidden"):
+        elif problem["type"] == "missing" and part == problem["loc"][-1]:
             path.append(str(part))
         # else: a branch of a union, which the user never typed
     message = problem["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     if problem["type"] == "extra_forbidden":
         message = "unknown key"
-    elif problem["type"] != "missing" and path:
+    elif problem["type"] != "missing" and path and ", got " not in message:
         shown = repr(problem["input"])
         message += f", got {shown if len(shown) <= 80 else shown[:77] + '...'}"
     return f"{'.'.join(path)}: {message}" if path else message

@@ -14,12 +14,14 @@ from bace_env.pipeline import (
     electricity_cost,
     hop_time,
     iteration_time,
-    link_carries,
+    link_room,
     next_price_change,
     price_at,
 )
 from bace_env.types import (
     ARRIVED,
+    CHARGED_USD,
+    JOB_SECONDS,
     N_PENDING,
     N_RUNNING,
     Arrays,
@@ -31,7 +33,7 @@ from bace_env.types import (
 FUTURE, PENDING, RUNNING, FINISHED = 0, 1, 2, 3
 
 # What advance() answers.
-DECISION, DONE, DEADLOCK = 0, 1, 2
+DECISION, DONE, DEADLOCK, TRUNCATED = 0, 1, 2, 3
 
 # What check_placement() answers.
 (
@@ -62,6 +64,7 @@ def allocate_state(n_regions: int, n_jobs: int) -> State:
         now_s=np.zeros(1),
         idle_since_s=np.zeros(1),
         counts=np.zeros(3, np.int64),
+        totals=np.zeros(2),
         free_gpus=np.zeros(r, np.int64),
         link_used=np.zeros((r, r)),
         link_jobs=np.zeros((r, r), np.int64),
@@ -81,11 +84,12 @@ def allocate_state(n_regions: int, n_jobs: int) -> State:
 
 
 @njit(cache=True)
-def reset(arrays: Arrays, state: State) -> int:
+def reset(arrays: Arrays, state: State, horizon_s: float) -> int:
     """Empty cluster, nothing arrived; then move to the first decision. Returns advance()'s code."""
     state.now_s[0] = 0.0
     state.idle_since_s[0] = np.inf
     state.counts[:] = 0
+    state.totals[:] = 0.0
     state.free_gpus[:] = arrays.gpus
     state.link_used[:] = 0.0
     state.link_jobs[:] = 0
@@ -99,7 +103,7 @@ def reset(arrays: Arrays, state: State) -> int:
     state.job_bytes_per_s[:] = 0.0
     state.energy_kwh[:] = 0.0
     state.cost_usd[:] = 0.0
-    return advance(arrays, state)
+    return advance(arrays, state, horizon_s)
 
 
 @njit(cache=True)
@@ -180,7 +184,7 @@ def check_placement(
         capacity = arrays.link_bytes_per_s[path[i], path[i + 1]]
         if capacity <= 0.0:
             return NO_LINK, i
-        if not link_carries(need, state.link_used[path[i], path[i + 1]], capacity):
+        if need > link_room(state.link_used[path[i], path[i + 1]], capacity):
             return LINK_FULL, i
     return VALID, 0
 
@@ -215,6 +219,7 @@ def start_job(arrays: Arrays, state: State, job: int, path: IntArray, alloc: Int
         if i + 1 < length:
             state.link_used[r, path[i + 1]] += need
             state.link_jobs[r, path[i + 1]] += 1
+    state.totals[CHARGED_USD] += state.cost_usd[job]
     state.path_length[job] = length
     state.job_iteration_s[job] = iteration_s
     state.job_bytes_per_s[job] = need if length > 1 else 0.0
@@ -323,31 +328,50 @@ def _longest_wait(arrays: Arrays) -> float:
 
 
 @njit(cache=True)
-def advance(arrays: Arrays, state: State) -> int:
+def can_wait(arrays: Arrays, state: State) -> bool:
+    """Whether anything lies ahead that WAIT could wait for.
+
+    With an idle cluster and no arrivals to come, prices are waited for until all have been seen.
+    """
+    first = next_event(arrays, state)
+    return first < np.inf and first - _idle_since(arrays, state) <= _longest_wait(arrays)
+
+
+@njit(cache=True)
+def _idle_since(arrays: Arrays, state: State) -> float:
+    """Since when only prices change: jobs are pending, none runs, none is to arrive; else inf."""
+    all_arrived = state.counts[ARRIVED] == arrays.arrival_s.size
+    if all_arrived and state.counts[N_PENDING] > 0 and state.counts[N_RUNNING] == 0:
+        return min(float(state.idle_since_s[0]), float(state.now_s[0]))
+    return np.inf
+
+
+@njit(cache=True)
+def advance(arrays: Arrays, state: State, horizon_s: float) -> int:
     """Move time to the next event after which a job is pending: WAIT, or the way to a decision.
 
-    At equal times completions come first, then arrivals by job id, then price changes.
+    At equal times completions come first, then arrivals by job id, then price changes. Nothing
+    after `horizon_s` (inf: none) happens.
 
     Returns:
-        DECISION; DONE when every job is finished; DEADLOCK when jobs are pending and nothing lies
-        ahead, or when with an idle cluster only prices change and all of them have been seen.
+        DECISION; DONE when every job is finished; TRUNCATED at the horizon; DEADLOCK, with nothing
+        changed, when jobs are pending and nothing lies ahead (see `can_wait`).
     """
     while True:
-        pending, running = state.counts[N_PENDING], state.counts[N_RUNNING]
-        all_arrived = state.counts[ARRIVED] == arrays.arrival_s.size
-        if pending == 0 and running == 0 and all_arrived:
+        in_system = state.counts[N_PENDING] + state.counts[N_RUNNING]
+        if in_system == 0 and state.counts[ARRIVED] == arrays.arrival_s.size:
             return DONE
-        if pending > 0 and running == 0 and all_arrived:
-            state.idle_since_s[0] = min(state.idle_since_s[0], state.now_s[0])
-        else:
-            state.idle_since_s[0] = np.inf
-        first = next_event(arrays, state)
-        if first == np.inf or first - state.idle_since_s[0] > _longest_wait(arrays):
+        if not can_wait(arrays, state):
             return DEADLOCK
-        first = max(first, state.now_s[0])
-        now = _last_simultaneous(arrays, state, first)
-        state.now_s[0] = now
-        _complete_until(state, now)
-        _arrive_until(arrays, state, now)
+        state.idle_since_s[0] = _idle_since(arrays, state)
+        now = state.now_s[0]
+        first = max(next_event(arrays, state), now)
+        then = min(_last_simultaneous(arrays, state, first), horizon_s)
+        state.totals[JOB_SECONDS] += in_system * (then - now)
+        state.now_s[0] = then
+        if first > horizon_s:
+            return TRUNCATED
+        _complete_until(state, then)
+        _arrive_until(arrays, state, then)
         if state.counts[N_PENDING] > 0:
             return DECISION

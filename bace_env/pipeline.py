@@ -44,9 +44,9 @@ def bandwidth_need(act_bytes: float, comp_s: float) -> float:
 
 
 @njit(cache=True)
-def link_carries(need_bytes_per_s: float, used_bytes_per_s: float, capacity: float) -> bool:
-    """Eq. 6 for one more reservation on one directed link; a link of capacity 0 carries nothing."""
-    return capacity > 0.0 and used_bytes_per_s + need_bytes_per_s <= capacity * (1 + LINK_TOLERANCE)
+def link_room(used_bytes_per_s: float, capacity: float) -> float:
+    """Eq. 6 for one directed link: the largest b_j that may still be reserved; 0 without a link."""
+    return capacity * (1 + LINK_TOLERANCE) - used_bytes_per_s
 
 
 @njit(cache=True)

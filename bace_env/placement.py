@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 from numba import njit
 
-from bace_env.pipeline import bandwidth_need, link_carries
+from bace_env.pipeline import bandwidth_need, link_room
 from bace_env.types import Arrays, FloatArray, IntArray
 
 
@@ -54,7 +54,7 @@ def freest_region(free_gpus: IntArray, at_least: int) -> int:
 
 
 @njit(cache=True)
-def _next_region(
+def next_region(
     arrays: Arrays,
     free_gpus: IntArray,
     link_used: FloatArray,
@@ -63,6 +63,7 @@ def _next_region(
     on_path: IntArray,
     grow: int,
 ) -> int:
+    """The free region off the path that comes next: cheapest, or of highest free bandwidth."""
     best, best_bytes_per_s = -1, -1.0
     for u in range(free_gpus.size):
         if on_path[u] or free_gpus[u] < 1:
@@ -104,20 +105,18 @@ def grow_path(
         return 0, 0
     path[0] = start
     on_path[start] = 1
-    length, gpus = 1, min(free_gpus[start], target)
+    length, gpus, room = 1, min(free_gpus[start], target), np.inf
     while grow != GROW_NONE and length < free_gpus.size and gpus < target:
-        u = _next_region(arrays, free_gpus, link_used, prices, path[length - 1], on_path, grow)
+        tail = path[length - 1]
+        u = next_region(arrays, free_gpus, link_used, prices, tail, on_path, grow)
         if u < 0:
             break
-        path[length] = u
+        room = min(room, link_room(link_used[tail, u], arrays.link_bytes_per_s[tail, u]))
         wanted = min(gpus + free_gpus[u], target)
-        reached = wanted
-        while reached > gpus and not path_carries(
-            arrays, link_used, profile, reached, path, length + 1
-        ):
-            reached = reached - 1 if partial_fill else gpus
+        reached = joined_gpus(arrays, profile, gpus, wanted, room, partial_fill)
         if reached == gpus:
             break
+        path[length] = u
         on_path[u] = 1
         length += 1
         gpus = reached
@@ -127,16 +126,18 @@ def grow_path(
 
 
 @njit(cache=True)
-def path_carries(
-    arrays: Arrays, link_used: FloatArray, profile: int, k: int, path: IntArray, length: int
-) -> bool:
-    """Whether every hop of the path carries b_j(k) besides what is reserved there (Eq. 6)."""
-    need = bandwidth_need(arrays.act_bytes[profile], arrays.comp_s[profile, k])
-    for i in range(length - 1):
-        u, v = path[i], path[i + 1]
-        if not link_carries(need, link_used[u, v], arrays.link_bytes_per_s[u, v]):
-            return False
-    return True
+def joined_gpus(
+    arrays: Arrays, profile: int, gpus: int, wanted: int, room: float, partial_fill: bool
+) -> int:
+    """Alg. 1, line 13: GPUs of a path whose next region would raise them from `gpus` to `wanted`.
+
+    `room` is the least bandwidth that any hop of the longer path can still carry. Without
+    `partial_fill` the answer is all or nothing.
+    """
+    act_bytes = arrays.act_bytes[profile]
+    while wanted > gpus and bandwidth_need(act_bytes, arrays.comp_s[profile, wanted]) > room:
+        wanted = wanted - 1 if partial_fill else gpus
+    return wanted
 
 
 @njit(cache=True)

@@ -193,7 +193,7 @@ class Simulator:
     def reset(self) -> None:
         """Start the episode anew: empty cluster, and time at the first decision."""
         self.decisions: list[Decision] = []
-        self.done: bool = kernels.reset(self.instance.arrays, self._state) == kernels.DONE
+        self.done: bool = kernels.reset(self.instance.arrays, self._state, np.inf) == kernels.DONE
 
     def step(self, action: Action, decision_ns: int = 0) -> None:
         """Carry out one decision and move to the next one, or to the end.
@@ -211,7 +211,7 @@ class Simulator:
         arrays, state = self.instance.arrays, self._state
         now_s = float(state.now_s[0])
         if action is WAIT:
-            code = kernels.advance(arrays, state)
+            code = kernels.advance(arrays, state, np.inf)
             if code == kernels.DEADLOCK:
                 raise DeadlockError(self._deadlock_report())
             self.decisions.append(Decision(now_s, None, decision_ns))
@@ -228,7 +228,7 @@ class Simulator:
             self.decisions.append(Decision(now_s, int(action.job), decision_ns))
             code = kernels.DECISION
             if state.counts[N_PENDING] == 0:
-                code = kernels.advance(arrays, state)
+                code = kernels.advance(arrays, state, np.inf)
         self.done = code == kernels.DONE
 
     def trace(self, policy: str) -> EpisodeTrace:

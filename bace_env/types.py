@@ -48,6 +48,7 @@ class State(NamedTuple):
     now_s: FloatArray  # (1,)
     idle_since_s: FloatArray  # (1,) since when nothing runs and nothing is to arrive; inf: not so
     counts: IntArray  # (3,) jobs arrived, pending, running
+    totals: FloatArray  # (2,) job-seconds spent in the system so far, USD charged so far
     free_gpus: IntArray  # (R,)
     link_used: FloatArray  # (R, R) reserved bytes/s
     link_jobs: IntArray  # (R, R) jobs that reserve on the link
@@ -66,3 +67,4 @@ class State(NamedTuple):
 
 
 ARRIVED, N_PENDING, N_RUNNING = 0, 1, 2  # indices into State.counts
+JOB_SECONDS, CHARGED_USD = 0, 1  # indices into State.totals

@@ -61,7 +61,8 @@ def make_table(comparison: Comparison, *, wide: bool = False) -> Table:
             "energy (kWh)": lambda i: _number(comparison, "energy_kwh", i),
             "decision (us)": lambda i: _number(comparison, "decision_us_p50", i, form="{:.0f}"),
         }
-    table.add_column("policy", overflow="fold", min_width=18)
+    longest = max(map(len, comparison.names))
+    table.add_column("policy", overflow="fold", min_width=min(longest, 18 if wide else 13))
     for heading in columns:
         table.add_column(heading, justify="right", no_wrap=True)
     for i, name in enumerate(comparison.names):
