@@ -3,8 +3,8 @@
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from bace_env.jit import kernel
 from bace_env.kernels import current_prices
 from bace_env.placement import (
     FILL_CHEAPEST,
@@ -34,7 +34,7 @@ class Options(NamedTuple):
     patience: float = 0.0  # start only with this share of K*, or of what the empty cluster gives
 
 
-@njit(cache=True)
+@kernel
 def _scores(arrays: Arrays, state: State, order: int, pending: IntArray, out: FloatArray) -> None:
     """The higher, the earlier; equal scores keep the order of arrival."""
     if order == ORDER_PRIORITY:
@@ -48,7 +48,7 @@ def _scores(arrays: Arrays, state: State, order: int, pending: IntArray, out: Fl
             out[i] = -i
 
 
-@njit(cache=True)
+@kernel
 def _try_profile(
     arrays: Arrays,
     state: State,
@@ -94,7 +94,7 @@ def _try_profile(
     return length
 
 
-@njit(cache=True)
+@kernel
 def decide(
     arrays: Arrays, state: State, options: Options, path: IntArray, alloc: IntArray
 ) -> tuple[int, int]:

@@ -27,7 +27,7 @@ def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario
             name or index (`regions.EU-West.gpus=32`); value in TOML syntax, bare words are text.
 
     Raises:
-        ConfigError: With every problem found, each with the full path of its field and the value.
+        ConfigError: With the problems found, each with the full path of its field and the value.
     """
     label, text = _read(source)
     try:
@@ -44,8 +44,10 @@ def parse_scenario(data: Mapping[str, Any], label: str = "(data)") -> Scenario:
     try:
         return Scenario.model_validate(data)
     except ValidationError as error:
-        problems = "; ".join(_describe(problem, data) for problem in error.errors())
-        raise ConfigError(f"scenario {label}: {problems}") from None
+        problems = error.errors()
+        more = f"; and {len(problems) - 10} more" if len(problems) > 10 else ""
+        text = "; ".join(_describe(problem, data) for problem in problems[:10])
+        raise ConfigError(f"scenario {label}: {text}{more}") from None
 
 
 def _read(source: str | Path) -> tuple[str, str]:
@@ -78,29 +80,31 @@ def _apply(data: dict[str, Any], override: str) -> None:
     except (ValueError, RecursionError):
         value = text.strip()
     node: Any = data
-    for depth, key in enumerate(keys):
-        where = ".".join(keys[: depth + 1])
-        last = depth == len(keys) - 1
+    done, rest = "", path.strip()
+    while rest:
         if isinstance(node, list):
-            index = _list_index(node, key, f"--set {override!r}: {where}")
-            if last:
-                node[index] = value
-            node = node[index]
+            key, slot = _list_entry(node, rest, f"--set {override!r}: {done}")
         elif isinstance(node, dict):
-            if last:
-                node[key] = value
-            node = node.setdefault(key, {})
+            key = slot = rest.partition(".")[0]
         else:
-            raise ConfigError(f"--set {override!r}: {'.'.join(keys[:depth])} is not a table")
+            raise ConfigError(f"--set {override!r}: {done[:-1]} is not a table, got {node!r}")
+        done, rest = f"{done}{key}.", rest[len(key) + 1 :]
+        if not rest:
+            node[slot] = value
+        node = node.setdefault(slot, {}) if isinstance(node, dict) else node[slot]
 
 
-def _list_index(items: list[Any], key: str, where: str) -> int:
+def _list_entry(items: list[Any], path: str, where: str) -> tuple[str, Any]:
+    """The first key of `path`, which is an entry's name or index, and that index."""
     names = [str(item.get("name", "")) if isinstance(item, dict) else "" for item in items]
+    # A name may hold dots itself, such as Qwen2.5-32B: the longest that fits.
+    fitting = [name for name in names if name and f"{path}.".startswith(f"{name}.")]
+    key = max(fitting, key=len, default=path.partition(".")[0])
     if key in names:
-        return names.index(key)
+        return key, names.index(key)
     if key.isdecimal() and int(key) < len(items):
-        return int(key)
-    raise ConfigError(f"{where}: unknown entry {key!r}; {nearest(key, names)}")
+        return key, int(key)
+    raise ConfigError(f"{where}{key}: unknown entry {key!r}; {nearest(key, names)}")
 
 
 def _describe(problem: Any, data: Mapping[str, Any]) -> str:

@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from bace_env.jit import kernel
 from bace_env.pipeline import T_COMM_FORMS
 from bace_env.types import Arrays, FloatArray
 
@@ -137,7 +137,7 @@ class Instance:
         return json.dumps(self.to_dict(), allow_nan=False)
 
 
-@njit(cache=True)
+@kernel
 def srpt_mean_flow_time(arrival_s: FloatArray, duration_s: FloatArray) -> float:
     """Mean flow time of preemptive shortest-remaining-time-first on one machine, seconds.
 

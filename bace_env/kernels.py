@@ -7,8 +7,8 @@ in place and return status codes; `bace_env.simulator` turns codes into errors.
 import math
 
 import numpy as np
-from numba import njit
 
+from bace_env.jit import kernel
 from bace_env.pipeline import (
     bandwidth_need,
     electricity_cost,
@@ -51,7 +51,7 @@ DECISION, DONE, DEADLOCK, TRUNCATED = 0, 1, 2, 3
 ) = range(11)
 
 
-@njit(cache=True)
+@kernel
 def time_tolerance(t: float) -> float:
     """Events this close after t count as simultaneous with it, seconds: the one time tolerance."""
     return 1e-9 + 1e-12 * abs(t)
@@ -83,7 +83,7 @@ def allocate_state(n_regions: int, n_jobs: int) -> State:
     )
 
 
-@njit(cache=True)
+@kernel
 def reset(arrays: Arrays, state: State, horizon_s: float) -> int:
     """Empty cluster, nothing arrived; then move to the first decision. Returns advance()'s code."""
     state.now_s[0] = 0.0
@@ -106,7 +106,7 @@ def reset(arrays: Arrays, state: State, horizon_s: float) -> int:
     return advance(arrays, state, horizon_s)
 
 
-@njit(cache=True)
+@kernel
 def current_prices(arrays: Arrays, now_s: float, out: FloatArray) -> None:
     """The price in force in every region, into `out` of shape `(R,)`."""
     t = now_s + time_tolerance(now_s)  # a change that happens now has happened
@@ -117,7 +117,7 @@ def current_prices(arrays: Arrays, now_s: float, out: FloatArray) -> None:
         )
 
 
-@njit(cache=True)
+@kernel
 def next_change_of_price(arrays: Arrays, now_s: float) -> float:
     """When the next price changes anywhere; inf if none does."""
     t = now_s + time_tolerance(now_s)
@@ -129,25 +129,53 @@ def next_change_of_price(arrays: Arrays, now_s: float) -> float:
     return soonest
 
 
-@njit(cache=True)
+@kernel
 def path_iteration_time(
     arrays: Arrays, link_used: FloatArray, profile: int, k: int, path: IntArray, length: int
 ) -> float:
+    """Eq. 1 of a profile on a path, at the present reservations."""
+    return hops_iteration_time(
+        arrays.t_comm_form,
+        arrays.act_bytes[profile],
+        arrays.comp_s[profile, k],
+        arrays.intra_s[profile],
+        arrays.micro_batches[profile],
+        arrays.link_bytes_per_s,
+        link_used,
+        arrays.link_latency_s,
+        k,
+        path,
+        length,
+    )
+
+
+@kernel
+def hops_iteration_time(
+    form: int,
+    act_bytes: float,
+    comp_s: float,
+    intra_s: float,
+    micro_batches: int,
+    link_bytes_per_s: FloatArray,
+    link_used: FloatArray,
+    link_latency_s: FloatArray,
+    k: int,
+    path: IntArray,
+    length: int,
+) -> float:
     """Eq. 1 on a path: k - length hops inside regions, length - 1 between them."""
-    comp_s = arrays.comp_s[profile, k]
-    intra_s = arrays.intra_s[profile]
     comm_sum_s = (k - length) * intra_s
     comm_max_s = intra_s if k > length else 0.0
     for i in range(length - 1):
         u, v = path[i], path[i + 1]
-        free = arrays.link_bytes_per_s[u, v] - link_used[u, v]
-        hop_s = hop_time(arrays.t_comm_form, arrays.act_bytes[profile], comp_s, intra_s, free)
-        comm_sum_s += hop_s + arrays.link_latency_s[u, v]  # latency fills, it never occupies
+        free = link_bytes_per_s[u, v] - link_used[u, v]
+        hop_s = hop_time(form, act_bytes, comp_s, intra_s, free)
+        comm_sum_s += hop_s + link_latency_s[u, v]  # latency fills, it never occupies
         comm_max_s = max(comm_max_s, hop_s)
-    return iteration_time(comm_sum_s, comm_max_s, comp_s, k, arrays.micro_batches[profile])
+    return iteration_time(comm_sum_s, comm_max_s, comp_s, k, micro_batches)
 
 
-@njit(cache=True)
+@kernel
 def _check_regions(state: State, path: IntArray, alloc: IntArray) -> tuple[int, int]:
     for i in range(path.size):
         if path[i] < 0 or path[i] >= state.free_gpus.size:
@@ -162,7 +190,7 @@ def _check_regions(state: State, path: IntArray, alloc: IntArray) -> tuple[int, 
     return VALID, 0
 
 
-@njit(cache=True)
+@kernel
 def check_placement(
     arrays: Arrays, state: State, job: int, path: IntArray, alloc: IntArray
 ) -> tuple[int, int]:
@@ -189,7 +217,7 @@ def check_placement(
     return VALID, 0
 
 
-@njit(cache=True)
+@kernel
 def start_job(arrays: Arrays, state: State, job: int, path: IntArray, alloc: IntArray) -> None:
     """Start a job on a placement that `check_placement` found valid."""
     length, k = path.size, alloc.sum()
@@ -231,7 +259,7 @@ def start_job(arrays: Arrays, state: State, job: int, path: IntArray, alloc: Int
     _drop_pending(state, job)
 
 
-@njit(cache=True)
+@kernel
 def _drop_pending(state: State, job: int) -> None:
     n = state.counts[N_PENDING]
     i = np.searchsorted(state.pending[:n], job)
@@ -240,7 +268,7 @@ def _drop_pending(state: State, job: int) -> None:
     state.counts[N_PENDING] = n - 1
 
 
-@njit(cache=True)
+@kernel
 def _release(state: State, job: int) -> None:
     for i in range(state.path_length[job]):
         r = state.path[job, i]
@@ -254,7 +282,7 @@ def _release(state: State, job: int) -> None:
     state.status[job] = FINISHED
 
 
-@njit(cache=True)
+@kernel
 def _complete_until(state: State, until_s: float) -> None:
     i = 0
     while i < state.counts[N_RUNNING]:
@@ -267,7 +295,7 @@ def _complete_until(state: State, until_s: float) -> None:
             i += 1
 
 
-@njit(cache=True)
+@kernel
 def _arrive_until(arrays: Arrays, state: State, until_s: float) -> None:
     n = arrays.arrival_s.size
     while state.counts[ARRIVED] < n and arrays.arrival_s[state.counts[ARRIVED]] <= until_s:
@@ -278,7 +306,7 @@ def _arrive_until(arrays: Arrays, state: State, until_s: float) -> None:
         state.counts[ARRIVED] += 1
 
 
-@njit(cache=True)
+@kernel
 def _next_finish(state: State) -> float:
     soonest = np.inf
     for i in range(state.counts[N_RUNNING]):
@@ -286,7 +314,7 @@ def _next_finish(state: State) -> float:
     return soonest
 
 
-@njit(cache=True)
+@kernel
 def _last_simultaneous(arrays: Arrays, state: State, first_s: float) -> float:
     """The latest event that counts as simultaneous with the one at `first_s`."""
     until = first_s + time_tolerance(first_s)
@@ -302,7 +330,7 @@ def _last_simultaneous(arrays: Arrays, state: State, first_s: float) -> float:
     return last
 
 
-@njit(cache=True)
+@kernel
 def next_event(arrays: Arrays, state: State) -> float:
     """Time of the next completion, arrival or price change; inf if none lies ahead."""
     soonest = _next_finish(state)
@@ -313,7 +341,7 @@ def next_event(arrays: Arrays, state: State) -> float:
     return soonest
 
 
-@njit(cache=True)
+@kernel
 def _longest_wait(arrays: Arrays) -> float:
     """After this time with an idle cluster every price that lies ahead has been seen."""
     longest = 0.0
@@ -327,7 +355,7 @@ def _longest_wait(arrays: Arrays) -> float:
     return longest
 
 
-@njit(cache=True)
+@kernel
 def can_wait(arrays: Arrays, state: State) -> bool:
     """Whether anything lies ahead that WAIT could wait for.
 
@@ -337,7 +365,7 @@ def can_wait(arrays: Arrays, state: State) -> bool:
     return first < np.inf and first - _idle_since(arrays, state) <= _longest_wait(arrays)
 
 
-@njit(cache=True)
+@kernel
 def _idle_since(arrays: Arrays, state: State) -> float:
     """Since when only prices change: jobs are pending, none runs, none is to arrive; else inf."""
     all_arrived = state.counts[ARRIVED] == arrays.arrival_s.size
@@ -346,7 +374,7 @@ def _idle_since(arrays: Arrays, state: State) -> float:
     return np.inf
 
 
-@njit(cache=True)
+@kernel
 def advance(arrays: Arrays, state: State, horizon_s: float) -> int:
     """Move time to the next event after which a job is pending: WAIT, or the way to a decision.
 

@@ -8,8 +8,8 @@ number of pipeline stages, which is the number of GPUs of the job.
 import math
 
 import numpy as np
-from numba import njit
 
+from bace_env.jit import kernel
 from bace_env.types import FloatArray, IntArray
 
 #: A link may be filled up to `capacity * (1 + LINK_TOLERANCE)`: sums of reservations are floats.
@@ -21,7 +21,7 @@ T_COMM_HIDDEN = 2  # it costs what a hop inside a region costs (measured whole r
 T_COMM_FORMS = ("reserved", "residual", "hidden")
 
 
-@njit(cache=True)
+@kernel
 def iteration_time(
     comm_sum_s: float, comm_max_s: float, comp_s: float, k: int, micro_batches: int
 ) -> float:
@@ -37,19 +37,19 @@ def iteration_time(
     return 2.0 * (comm_sum_s + k * comp_s + (micro_batches - 1) * max(comp_s, comm_max_s))
 
 
-@njit(cache=True)
+@kernel
 def bandwidth_need(act_bytes: float, comp_s: float) -> float:
     """b_j = A_j / t_comp(k) in bytes/s: what a hop must carry so as not to stall (Sec. III-A)."""
     return act_bytes / comp_s
 
 
-@njit(cache=True)
+@kernel
 def link_room(used_bytes_per_s: float, capacity: float) -> float:
     """Eq. 6 for one directed link: the largest b_j that may still be reserved; 0 without a link."""
     return capacity * (1 + LINK_TOLERANCE) - used_bytes_per_s
 
 
-@njit(cache=True)
+@kernel
 def hop_time(
     form: int, act_bytes: float, comp_s: float, intra_s: float, free_bytes_per_s: float
 ) -> float:
@@ -120,7 +120,7 @@ def comp_from_iteration_time(
     return table
 
 
-@njit(cache=True)
+@kernel
 def intra_iteration_s(comp_s: FloatArray, intra_s: float, micro_batches: int) -> FloatArray:
     """Eq. 1 for every k with all hops inside one region, shape `(K + 1,)`; entry 0 is inf."""
     table = np.full(comp_s.size, np.inf)
@@ -148,7 +148,7 @@ def uncapped_optimum(
     return k
 
 
-@njit(cache=True)
+@kernel
 def price_integral(
     times_s: FloatArray, prices: FloatArray, cumulative: FloatArray, period_s: float, t: float
 ) -> float:
@@ -166,20 +166,20 @@ def price_integral(
         n = math.floor(t / period_s)
         last = times_s.size - 1
         whole = n * (cumulative[last] + prices[last] * (period_s - times_s[last]))
-        t -= n * period_s
+        t = max(t - n * period_s, 0.0)  # rounding may fall short of the period's start
     i = np.searchsorted(times_s, t, side="right") - 1
     return float(whole + cumulative[i] + prices[i] * (t - times_s[i]))
 
 
-@njit(cache=True)
+@kernel
 def price_at(times_s: FloatArray, prices: FloatArray, period_s: float, t: float) -> float:
     """The price in force at time t (a step holds on `[start, next start)`)."""
     if period_s < np.inf:
-        t -= math.floor(t / period_s) * period_s
+        t = max(t - math.floor(t / period_s) * period_s, 0.0)
     return float(prices[np.searchsorted(times_s, t, side="right") - 1])
 
 
-@njit(cache=True)
+@kernel
 def next_price_change(times_s: FloatArray, period_s: float, t: float) -> float:
     """The first start of a step strictly after t; inf when there is none."""
     base = 0.0
@@ -191,7 +191,7 @@ def next_price_change(times_s: FloatArray, period_s: float, t: float) -> float:
     return base + period_s if times_s.size > 1 else np.inf
 
 
-@njit(cache=True)
+@kernel
 def electricity_cost(
     times_s: FloatArray,
     prices: FloatArray,

@@ -8,8 +8,8 @@ length and the GPUs in all, or (0, 0). Ties go to the region of lower id.
 from typing import cast
 
 import numpy as np
-from numba import njit
 
+from bace_env.jit import kernel
 from bace_env.pipeline import bandwidth_need, link_room
 from bace_env.types import Arrays, FloatArray, IntArray
 
@@ -28,7 +28,7 @@ RULE_PATHFINDER, RULE_LCF, RULE_LDF, RULE_CR_LCF, RULE_CR_LDF = 0, 1, 2, 3, 4
 PRICE_TOLERANCE = 1e-12
 
 
-@njit(cache=True)
+@kernel
 def is_cheaper(price: float, than: float) -> bool:
     """Whether `price` is lower by more than rounding."""
     if than == np.inf:
@@ -36,7 +36,7 @@ def is_cheaper(price: float, than: float) -> bool:
     return price < than - PRICE_TOLERANCE * max(abs(price), abs(than))
 
 
-@njit(cache=True)
+@kernel
 def cheapest_region(free_gpus: IntArray, prices: FloatArray, at_least: int) -> int:
     """The cheapest region with that many free GPUs (at least one), or -1."""
     best = -1
@@ -46,16 +46,16 @@ def cheapest_region(free_gpus: IntArray, prices: FloatArray, at_least: int) -> i
     return best
 
 
-@njit(cache=True)
+@kernel
 def freest_region(free_gpus: IntArray, at_least: int) -> int:
     """The region with most free GPUs if it has that many (at least one), else -1."""
     best = int(np.argmax(free_gpus))
     return best if free_gpus[best] >= max(at_least, 1) else -1
 
 
-@njit(cache=True)
+@kernel
 def next_region(
-    arrays: Arrays,
+    link_bytes_per_s: FloatArray,
     free_gpus: IntArray,
     link_used: FloatArray,
     prices: FloatArray,
@@ -72,13 +72,13 @@ def next_region(
             if best < 0 or prices[u] < prices[best]:
                 best = u
         else:
-            free = arrays.link_bytes_per_s[tail, u] - link_used[tail, u]
+            free = link_bytes_per_s[tail, u] - link_used[tail, u]
             if free > best_bytes_per_s:
                 best, best_bytes_per_s = u, free
     return best
 
 
-@njit(cache=True)
+@kernel
 def grow_path(
     arrays: Arrays,
     free_gpus: IntArray,
@@ -100,6 +100,8 @@ def grow_path(
     Returns:
         Length of the path and GPUs it offers up to `target`; (0, 0) if `start` has none free.
     """
+    act_bytes, comp_s = arrays.act_bytes[profile], arrays.comp_s[profile]
+    links = arrays.link_bytes_per_s
     on_path = np.zeros(free_gpus.size, np.int64)
     if free_gpus[start] < 1:
         return 0, 0
@@ -108,12 +110,12 @@ def grow_path(
     length, gpus, room = 1, min(free_gpus[start], target), np.inf
     while grow != GROW_NONE and length < free_gpus.size and gpus < target:
         tail = path[length - 1]
-        u = next_region(arrays, free_gpus, link_used, prices, tail, on_path, grow)
+        u = next_region(links, free_gpus, link_used, prices, tail, on_path, grow)
         if u < 0:
             break
-        room = min(room, link_room(link_used[tail, u], arrays.link_bytes_per_s[tail, u]))
+        room = min(room, link_room(link_used[tail, u], links[tail, u]))
         wanted = min(gpus + free_gpus[u], target)
-        reached = joined_gpus(arrays, profile, gpus, wanted, room, partial_fill)
+        reached = joined_gpus(act_bytes, comp_s, gpus, wanted, room, partial_fill)
         if reached == gpus:
             break
         path[length] = u
@@ -125,22 +127,26 @@ def grow_path(
     return length, gpus
 
 
-@njit(cache=True)
+@kernel
 def joined_gpus(
-    arrays: Arrays, profile: int, gpus: int, wanted: int, room: float, partial_fill: bool
+    act_bytes: float,
+    comp_s: FloatArray,
+    gpus: int,
+    wanted: int,
+    room: float,
+    partial_fill: bool,
 ) -> int:
     """Alg. 1, line 13: GPUs of a path whose next region would raise them from `gpus` to `wanted`.
 
-    `room` is the least bandwidth that any hop of the longer path can still carry. Without
-    `partial_fill` the answer is all or nothing.
+    `comp_s` is t_comp(k) of the job, `(K + 1,)`; `room` is the least bandwidth that any hop of the
+    longer path can still carry. Without `partial_fill` the answer is all or nothing.
     """
-    act_bytes = arrays.act_bytes[profile]
-    while wanted > gpus and bandwidth_need(act_bytes, arrays.comp_s[profile, wanted]) > room:
+    while wanted > gpus and bandwidth_need(act_bytes, comp_s[wanted]) > room:
         wanted = wanted - 1 if partial_fill else gpus
     return wanted
 
 
-@njit(cache=True)
+@kernel
 def allocate(
     fill: int,
     path: IntArray,
@@ -154,38 +160,71 @@ def allocate(
 
     Every region gets at least one. `gpus` lies between the path's length and its free GPUs.
     """
+    if fill == FILL_UNIFORM:
+        _allocate_evenly(path, length, gpus, free_gpus, alloc)
+        return
     for i in range(length):
         alloc[i] = 1
     left = gpus - length
-    if fill == FILL_UNIFORM:
-        while left > 0:
-            fewest = -1
-            for i in range(length):
-                has_room = alloc[i] < free_gpus[path[i]]
-                if has_room and (fewest < 0 or alloc[i] < alloc[fewest]):
-                    fewest = i
-            alloc[fewest] += 1
-            left -= 1
-        return
-    done = np.zeros(length, np.int64)
+    last = -1
     for step in range(length):
+        if left == 0:
+            return
         i = step
         if fill == FILL_CHEAPEST:
-            i = -1
-            for candidate in range(length):
-                if not done[candidate] and (
-                    i < 0
-                    or prices[path[candidate]] < prices[path[i]]
-                    or (prices[path[candidate]] == prices[path[i]] and path[candidate] < path[i])
-                ):
-                    i = candidate
-        done[i] = 1
+            i = _next_cheapest(path, length, prices, last)
+            last = i
         extra = min(free_gpus[path[i]] - 1, left)
         alloc[i] += extra
         left -= extra
 
 
-@njit(cache=True)
+@kernel
+def _next_cheapest(path: IntArray, length: int, prices: FloatArray, last: int) -> int:
+    """Position of the region that follows the one at `last` by (price, id); -1: the first."""
+    best = -1
+    for i in range(length):
+        if last >= 0 and not _precedes(prices, path[last], path[i]):
+            continue
+        if best < 0 or _precedes(prices, path[i], path[best]):
+            best = i
+    return best
+
+
+@kernel
+def _precedes(prices: FloatArray, u: int, v: int) -> bool:
+    return prices[u] < prices[v] or (prices[u] == prices[v] and u < v)
+
+
+@kernel
+def _allocate_evenly(
+    path: IntArray, length: int, gpus: int, free_gpus: IntArray, alloc: IntArray
+) -> None:
+    """One GPU at a time to the region with fewest that has room, first on the path at ties."""
+    level, left = 0, gpus  # every region has min(its free GPUs, level)
+    while True:
+        rising, step = 0, left
+        for i in range(length):
+            if free_gpus[path[i]] > level:
+                rising += 1
+                step = min(step, free_gpus[path[i]] - level)
+        if rising == 0 or rising * step > left:
+            break
+        level += step
+        left -= rising * step
+        if left == 0:
+            break
+    if left > 0:
+        level += left // rising
+        left %= rising
+    for i in range(length):
+        alloc[i] = min(free_gpus[path[i]], level)
+        if left > 0 and free_gpus[path[i]] > level:
+            alloc[i] += 1
+            left -= 1
+
+
+@kernel
 def mean_price(
     path: IntArray, alloc: IntArray, length: int, gpus: int, prices: FloatArray
 ) -> float:
@@ -196,7 +235,7 @@ def mean_price(
     return float(total / gpus)
 
 
-@njit(cache=True)
+@kernel
 def pathfinder(
     arrays: Arrays,
     free_gpus: IntArray,
@@ -244,7 +283,7 @@ def pathfinder(
     return best_length, best_gpus
 
 
-@njit(cache=True)
+@kernel
 def propose(
     arrays: Arrays,
     free_gpus: IntArray,
@@ -312,14 +351,14 @@ def propose(
     return length, gpus
 
 
-@njit(cache=True)
+@kernel
 def congestion(arrays: Arrays, link_used: FloatArray) -> float:
     """Alpha of Eq. 11: reserved share of all inter-region bandwidth; 0 without links."""
     total = float(arrays.link_bytes_per_s.sum())
     return min(float(link_used.sum()) / total, 1.0) if total > 0.0 else 0.0
 
 
-@njit(cache=True)
+@kernel
 def priorities(arrays: Arrays, link_used: FloatArray, pending: IntArray, out: FloatArray) -> None:
     """Eq. 9-12 for the pending jobs, into `out` of the same length; higher goes first.
 
@@ -340,25 +379,6 @@ def priorities(arrays: Arrays, link_used: FloatArray, pending: IntArray, out: Fl
         out[i] = (1 - alpha) * (1 - intensity) + alpha * (1 - sensitivity)
 
 
-@njit(cache=True)
+@kernel
 def _comp_at_star(arrays: Arrays, profile: int) -> float:
     return float(arrays.comp_s[profile, arrays.k_star[profile]])
-
-
-def hostable(arrays: Arrays, profile: int) -> bool:
-    """Whether some rule finds the profile at least k_min GPUs in the empty cluster."""
-    k_min = int(arrays.k_min[profile])
-    if arrays.gpus.max() >= k_min:
-        return True
-    n = arrays.gpus.size
-    unused, prices = np.zeros((n, n)), np.ascontiguousarray(arrays.price_usd_per_kwh[:, 0])
-    path = np.empty(n, np.int64)
-    for target in (k_min, int(arrays.k_star[profile])):
-        for grow in (GROW_BANDWIDTH, GROW_PRICE):
-            for start in range(n):
-                _, gpus = grow_path(
-                    arrays, arrays.gpus, unused, prices, profile, target, start, grow, True, path
-                )
-                if gpus >= k_min:
-                    return True
-    return False

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from bace_env import pipeline, transformer
+from bace_env.candidates import hostable
 from bace_env.errors import ConfigError
 from bace_env.instance import Instance
-from bace_env.placement import hostable
 from bace_env.schema import Dataset, Job, LanguageModel, PriceSeries, Scenario
 from bace_env.types import Arrays, FloatArray
 

@@ -14,7 +14,9 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     field_validator,
     model_validator,
 )
@@ -25,14 +27,25 @@ from bace_env.transformer import Architecture
 def _finite(value: float) -> float:
     if not math.isfinite(value):
         raise ValueError("must be finite")
+    # So that no product or quotient of fields overflows.
+    if value and not 1e-15 <= abs(value) <= 1e15:
+        raise ValueError("must be 0 or of a magnitude from 1e-15 to 1e15")
+    return value
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("must be printable, on one line")
     return value
 
 
 Finite = Annotated[float, AfterValidator(_finite)]
 Positive = Annotated[Finite, Field(gt=0)]
 NonNegative = Annotated[Finite, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
-Name = Annotated[str, Field(min_length=1, max_length=100)]
+Count = Annotated[int, Field(ge=1, le=10**15)]
+CountOrZero = Annotated[int, Field(ge=0, le=10**15)]
+GpuCount = Annotated[int, Field(ge=1, le=1_000_000)]  # t_comp is tabulated for every k up to it
+Name = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_printable)]
 
 
 class _Model(BaseModel):
@@ -51,7 +64,7 @@ class PriceSeries(_Model):
     """A price that changes in time: `values[i]` holds on `[i * step_h, (i + 1) * step_h)`."""
 
     values: Annotated[list[Finite], Field(min_length=1)]
-    step_h: Positive = 1.0
+    step_h: Annotated[Finite, Field(ge=1 / 3600)] = 1.0  # every step is an event
     unit: Literal["USD/kWh", "USD/MWh"] = "USD/kWh"
     beyond: Literal["repeat", "hold"] = "repeat"
 
@@ -61,12 +74,23 @@ class PriceSeries(_Model):
         return [value / divisor for value in self.values]
 
 
+def _price_kind(price: object) -> str:
+    return "series" if isinstance(price, dict | PriceSeries) else "number"
+
+
+#: Told apart by kind, so that an error speaks of the one that the user meant.
+Price = Annotated[
+    Annotated[Finite, Tag("number")] | Annotated[PriceSeries, Tag("series")],
+    Discriminator(_price_kind),
+]
+
+
 class Region(_Model):
     """A region: GPUs, electricity price, and its own bandwidth where links follow from it."""
 
     name: Name
-    gpus: Annotated[int, Field(ge=1, le=1_000_000)]  # t_comp is tabulated up to the sum
-    price_usd_per_kwh: Finite | PriceSeries
+    gpus: GpuCount
+    price_usd_per_kwh: Price
     bandwidth_gbps: Positive | None = None
     power_w: NonNegative | None = None  # per GPU; default: that of [gpu]
     pue: Annotated[Finite, Field(ge=1)] | None = None  # default: that of [gpu]
@@ -107,7 +131,7 @@ class Pipeline(_Model):
 
     form: Literal["uncapped", "layered"] = "uncapped"
     t_comm: Literal["reserved", "residual", "hidden"] = "reserved"
-    intra_gbps: Annotated[float, Field(gt=0)] = 25.0  # inf: a hop inside a region costs nothing
+    intra_gbps: Annotated[float, Field(ge=1e-15)] = 25.0  # inf: a hop inside a region costs nothing
     sequence_tokens: Count = 2048
     micro_batch_samples: Count = 1
     bytes_per_value: Count = 2
@@ -118,18 +142,11 @@ class Pipeline(_Model):
     memory_minimum: bool = False  # k_min from the model's memory; else 1
     bytes_per_parameter: Positive = 2.0  # with memory_minimum: 2 LoRA in bf16, 18 full Adam
 
-    @field_validator("intra_gbps")
-    @classmethod
-    def _not_nan(cls, value: float) -> float:
-        if math.isnan(value):
-            raise ValueError("must be a number or inf")
-        return value
-
 
 class Measured(_Model):
     """A profiled model: times at some numbers of GPUs, of one micro-batch or of a whole run."""
 
-    gpus: Annotated[list[Count], Field(min_length=1)]
+    gpus: Annotated[list[GpuCount], Field(min_length=1)]
     t_comp_ms: list[Positive] | None = None
     run_time_h: list[Positive] | None = None
     iterations: Count | None = None  # of the run that took run_time_h
@@ -157,9 +174,9 @@ class ArchitectureSpec(_Model):
     ffn: Count
     vocab: Count
     matrices: Literal[2, 3] = 3
-    experts: Annotated[int, Field(ge=0)] = 0
-    active_experts: Annotated[int, Field(ge=0)] = 0
-    window: Annotated[int, Field(ge=0)] = 0
+    experts: CountOrZero = 0
+    active_experts: CountOrZero = 0
+    window: CountOrZero = 0
     window_every: Count = 1
     tied_embedding: bool = False
 
@@ -170,7 +187,7 @@ class LanguageModel(_Model):
     name: Name
     params_b: Positive | None = None
     active_params_b: Positive | None = None  # default: params_b
-    layers: Count | None = None
+    layers: Annotated[int, Field(ge=1, le=10_000)] | None = None
     hidden: Count | None = None
     arch: ArchitectureSpec | None = None
     measured: Measured | None = None
@@ -201,14 +218,14 @@ class Job(_Model):
     batch_size: Count
     dataset: Name | None = None
     epochs: Positive = 1.0
-    iterations: Annotated[int, Field(ge=0)] | None = None  # instead of a data set
+    iterations: CountOrZero | None = None  # instead of a data set
     arrival_h: NonNegative | None = None
 
 
 class Workload(_Model):
     """Which jobs come, and when. More jobs than are listed repeat the list in order."""
 
-    n_jobs: Count | None = None  # default: as many as are listed
+    n_jobs: Annotated[int, Field(ge=1, le=1_000_000)] | None = None  # default: those listed
     unit: Literal["samples", "tokens"] = "samples"  # an iteration takes batch_size samples | packed
     arrivals: Literal["at_zero", "listed", "poisson"] = "at_zero"
     mean_interarrival_h: Positive | None = None
@@ -257,6 +274,7 @@ class Scenario(_Model):
 
     @model_validator(mode="after")
     def _references(self) -> Self:
+        _check_size(self.regions, self.scale)
         _check_network(self.regions, self.network)
         _check_models(self.models, self.pipeline)
         _check_jobs(self)
@@ -278,6 +296,14 @@ def nearest(name: str, known: Sequence[str]) -> str:
 def _require_known(name: str, known: Sequence[str], what: str) -> None:
     if name not in known:
         raise ValueError(f"{what}: unknown name {name!r}; {nearest(name, known)}")
+
+
+def _check_size(regions: list[Region], scale: Scale) -> None:
+    gpus = scale.gpus * sum(region.gpus for region in regions)
+    if gpus > 1_000_000:
+        raise ValueError(
+            f"regions.*.gpus: at most 1000000 in all, got {gpus:.12g} (scale.gpus = {scale.gpus})"
+        )
 
 
 def _check_network(regions: list[Region], network: Network) -> None:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 ByteArray = NDArray[np.int8]
+BoolArray = NDArray[np.bool_]
 
 
 class Arrays(NamedTuple):

@@ -1,7 +1,9 @@
 """`python -m eval.compare`: policies side by side on the same workloads."""
 
+import io
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -27,41 +29,64 @@ Policies: {", ".join(REGISTRY)}; or your own as file.py:Class or module:Class.
 
 Scenarios: {", ".join(preset_names())}; or your own as file.toml.
 
+\b
 Examples:
-
   python -m eval.compare --policy bace
-
-  python -m eval.compare --policy bace:patience=0.25,partial_fill --scenario physical
-
-  python -m eval.compare --set scale.bandwidth=0.3 --set regions.EU-West.gpus=32 --plot bars.png
-
-  python -m eval.compare --policy my.py:Mine --scenario my.toml --episodes 100 --out runs/mine
+  python -m eval.compare --policy bace:patience=0.25,partial_fill
+  python -m eval.compare --set scale.bandwidth=0.3 --plot bars.png
+  python -m eval.compare --policy my.py:Mine --scenario my.toml --out runs/mine
 """
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
+def _integer(least: int) -> Callable[[str], int]:
+    """A parser of option values whose error gives the rule and the value."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise typer.BadParameter(f"must be an integer of at least {least}, got {text!r}")
+        return value
+
+    return parse
+
+
 @app.command(help=_HELP)
 def compare(
     policy: Annotated[
-        list[str], typer.Option(help="Policy NAME or NAME:ARG; repeat for several.")
+        list[str], typer.Option(metavar="NAME", help="Policy NAME or NAME:ARG; repeat for several.")
     ] = ["bace"],  # noqa: B006
-    scenario: Annotated[str, typer.Option(help="Preset or TOML file.")] = "paper",
-    episodes: Annotated[int, typer.Option(min=1, help="Workloads drawn.")] = 30,
-    seed: Annotated[int, typer.Option(help="Seed of the workloads and of random policies.")] = 0,
+    scenario: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="Preset or TOML file.")
+    ] = "paper",
+    episodes: Annotated[
+        int, typer.Option(parser=_integer(1), metavar="N", help="Workloads drawn.")
+    ] = 30,
+    seed: Annotated[
+        int,
+        typer.Option(
+            parser=_integer(0), metavar="S", help="Seed of the workloads and of random policies."
+        ),
+    ] = 0,
     set_: Annotated[
         list[str],
         typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario field; repeatable."),
     ] = [],  # noqa: B006
-    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    workers: Annotated[int, typer.Option(parser=_integer(1), metavar="N", help="Processes.")] = 1,
     json_: Annotated[
         str | None, typer.Option("--json", metavar="FILE|-", help="Write the results as JSON.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write config, CSV, traces and report to a new folder.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Write config, CSV, traces and report to a new folder."),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Bar chart as in Fig. 4: .png, .pdf or .svg.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Bar chart as in Fig. 4: .png, .pdf or .svg."),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Re-derive every number independently.")
@@ -72,8 +97,7 @@ def compare(
 ) -> None:
     """Parse, check everything that can be checked, run, report."""
     specs = list(dict.fromkeys([*policy, *(() if no_baselines else BASELINES)]))
-    for spec in specs:
-        make_policy(spec)
+    _check_names(specs)
     loaded = load_scenario(scenario, set_)
     _check_outputs(json_, out, plot)
     build_instance(loaded, episode_seed(seed, 0))  # refuses what no cluster could host
@@ -89,11 +113,27 @@ def compare(
         report.save_run(comparison, out)
     if plot is not None:
         report.save_plot(comparison, plot)
-    console = Console(stderr=json_ == "-")
+    console = Console(stderr=json_ == "-", markup=False, emoji=False)
     report.print_report(comparison, console)
     if check:
         n = len(comparison.names) * len(comparison.seeds)
         console.print(f"Checked: {n} schedules re-derived, no contradiction.", highlight=False)
+
+
+def _check_names(specs: Sequence[str]) -> None:
+    """Every policy can be made, and its name stands for it alone in reports and as a folder."""
+    taken: dict[str, str] = {}
+    for spec in specs:
+        name = make_policy(spec).name
+        if not (isinstance(name, str) and name.isprintable() and 1 <= len(name) <= 100):
+            raise ConfigError(
+                f"policy {spec!r}: its name must be 1 to 100 printable characters, got {name!r}"
+            )
+        other = taken.setdefault(report.folder_name(name), spec)
+        if other != spec:
+            raise ConfigError(
+                f"policy {spec!r}: its name must differ from that of {other!r}, got {name!r}"
+            )
 
 
 def _check_outputs(json_: str | None, out: Path | None, plot: Path | None) -> None:
@@ -106,6 +146,9 @@ def _check_outputs(json_: str | None, out: Path | None, plot: Path | None) -> No
             known = ", ".join(report.PLOT_SUFFIXES)
             raise ConfigError(f"--plot {plot}: must end in one of {known}")
         report.require_parent("--plot", plot)
+    files = [Path(file).resolve() for file in (json_, out, plot) if file not in (None, "-")]
+    if len(set(files)) < len(files):
+        raise ConfigError("--json, --out and --plot: must be different paths")
 
 
 def _run(request: Request, seed: int, episodes: int, workers: int) -> Comparison:
@@ -129,16 +172,24 @@ def _run(request: Request, seed: int, episodes: int, workers: int) -> Comparison
         )
 
 
+def _complain(message: object) -> None:
+    """Print on one line, whatever the message holds."""
+    line = "".join(char if char.isprintable() else " " for char in str(message))
+    print(line, file=sys.stderr)
+
+
 def main() -> None:
     """Entry point: one line and exit code 2 on bad input, 1 where a policy or a check fails."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that is not Unicode
     try:
         code = app(prog_name="python -m eval.compare", standalone_mode=False)
     except (typer.TyperException, ConfigError) as error:
         message = error.format_message() if isinstance(error, typer.TyperException) else error
-        print(f"error: {message}", file=sys.stderr)
+        _complain(f"error: {message}")
         code = 2
-    except BaceError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (BaceError, OSError) as error:  # OSError: such as a full disk
+        _complain(f"error: {error}")
         code = 1
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted: nothing was written", file=sys.stderr)

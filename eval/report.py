@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -29,21 +30,22 @@ from eval.statistics import Estimate
 PLOT_SUFFIXES = (".png", ".pdf", ".svg")
 
 
-def make_table(comparison: Comparison, *, wide: bool = False) -> Table:
+def make_table(comparison: Comparison, width: int = 80) -> Table:
     """The main table: ratios to the reference policy first, as Fig. 4, then absolute numbers.
 
-    A terminal of 80 columns holds the narrow form; `wide` adds objective, p95 JCT, energy, links
-    and decision time.
+    Of the columns, those that fit the width in characters are shown.
     """
     reference = comparison.names[0]
     n = len(comparison.seeds)
     unit, seconds = _time_unit(comparison.values["avg_jct_s"][0].mean())
     table = Table(
         title=f"{comparison.request.scenario.name}: {n} workload{'s' * (n > 1)}; {reference} = 1",
-        caption="Ratios: mean of pairs on the same workload, with 95 % bootstrap interval.",
+        caption="\nRatios: mean of pairs on the same workload, with 95 % bootstrap interval.",
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
         padding=(0, 1, 0, 0),
     )
     columns: dict[str, Callable[[int], str]] = {
@@ -52,23 +54,27 @@ def make_table(comparison: Comparison, *, wide: bool = False) -> Table:
         f"JCT ({unit})": lambda i: _number(comparison, "avg_jct_s", i, seconds),
         "cost ($)": lambda i: _number(comparison, "total_cost_usd", i),
         "GPUs": lambda i: _number(comparison, "gpu_utilization", i, 0.01, "{:.0f} %"),
+        "objective": lambda i: _number(comparison, "objective", i, form="{:.3f}"),
+        f"p95 JCT ({unit})": lambda i: _number(comparison, "p95_jct_s", i, seconds),
+        "links": lambda i: _number(comparison, "link_utilization", i, 0.01, "{:.0f} %"),
+        "energy (kWh)": lambda i: _number(comparison, "energy_kwh", i),
+        "decision (us)": lambda i: _number(comparison, "decision_us_p50", i, form="{:.0f}"),
     }
-    if wide:
-        columns |= {
-            "objective": lambda i: _number(comparison, "objective", i, form="{:.3f}"),
-            f"p95 JCT ({unit})": lambda i: _number(comparison, "p95_jct_s", i, seconds),
-            "links": lambda i: _number(comparison, "link_utilization", i, 0.01, "{:.0f} %"),
-            "energy (kWh)": lambda i: _number(comparison, "energy_kwh", i),
-            "decision (us)": lambda i: _number(comparison, "decision_us_p50", i, form="{:.0f}"),
-        }
-    longest = max(map(len, comparison.names))
-    table.add_column("policy", overflow="fold", min_width=min(longest, 18 if wide else 13))
-    for heading in columns:
+    name_width = min(max(map(cell_len, comparison.names)), max(13, width // 7))
+    table.add_column("policy", overflow="fold", min_width=name_width)
+    used = name_width
+    shown: list[list[str]] = []
+    for heading, cell in columns.items():
+        cells = [cell(i) for i in range(len(comparison.names))]
+        used += 2 + max(map(len, [heading, *cells]))
+        if shown and used > width:
+            break
         table.add_column(heading, justify="right", no_wrap=True)
+        shown.append(cells)
     for i, name in enumerate(comparison.names):
         unfinished = comparison.estimates["unfinished_jobs"][i].mean
         label = f"{name} ({unfinished:.3g} jobs unfinished)" if unfinished else name
-        table.add_row(label, *(cell(i) for cell in columns.values()), style="" if i else "bold")
+        table.add_row(label, *(cells[i] for cells in shown), style="" if i else "bold")
     return table
 
 
@@ -79,7 +85,7 @@ def _number(
     if mean is None:
         return "none"
     value = mean / unit
-    return f"{value:.0f}" if form == "{:.4g}" and abs(value) >= 1000 else form.format(value)
+    return f"{value:.0f}" if form == "{:.4g}" and 1e3 <= abs(value) < 1e7 else form.format(value)
 
 
 def make_sentence(comparison: Comparison) -> str:
@@ -100,22 +106,25 @@ def _verdict(comparison: Comparison, ratio: str, what: str) -> str:
         for name, estimate in zip(comparison.names, comparison.estimates[ratio], strict=True)
         if name != reference and estimate.mean is not None
     ]
-    if not others:
-        return f"The ratio of {what} to {reference} does not exist (its own is not positive)."
+    if len(others) < len(comparison.names) - 1:
+        return (
+            f"The ratio of {what} to {reference} does not exist: "
+            "its own is not positive on every workload."
+        )
     mean, estimate, name = min(others, key=lambda other: other[0])
     interval = ""
     sure = estimate.low is not None and estimate.high is not None
     if sure and len(comparison.seeds) > 1:
         interval = f" (95 % interval {estimate.low:.3g} to {estimate.high:.3g})"
         sure = not estimate.low <= 1.0 <= estimate.high  # type: ignore[operator]
+    if f"{mean:.3g}" == "1":
+        return f"{reference} and {name} have the same lowest {what}{interval}."
     if mean > 1.0:
         verdict = (
             f"{reference} has the lowest {what}: the next, {name}, has {mean:.3g} times as much"
         )
-    elif mean < 1.0:
-        verdict = f"{name} has the lowest {what}, {mean:.3g} times that of {reference}"
     else:
-        return f"{reference} and {name} have the same lowest {what}."
+        verdict = f"{name} has the lowest {what}, {mean:.3g} times that of {reference}"
     doubt = "" if sure else "; the two cannot be told apart on these workloads"
     return f"{verdict}{interval}{doubt}."
 
@@ -194,17 +203,17 @@ _METADATA: dict[str, dict[str, Any]] = {
 }
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
+def write_atomically(path: Path, content: bytes | None) -> None:
+    """Write a file whole or not at all; None only tries whether one could be written."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
+            file.write(content or b"")
+        if content is not None:
+            os.chmod(name, 0o644)
+            os.replace(name, path)
+    finally:
         Path(name).unlink(missing_ok=True)
-        raise
 
 
 def save_run(comparison: Comparison, directory: Path) -> None:
@@ -228,7 +237,7 @@ def save_run(comparison: Comparison, directory: Path) -> None:
 
 def require_fresh(directory: Path) -> None:
     """Refuse a run directory that exists, or whose parent does not."""
-    if directory.exists():
+    if os.path.lexists(directory):
         raise ResultExistsError(
             f"--out {directory}: exists; results are never written over old ones"
         )
@@ -236,13 +245,16 @@ def require_fresh(directory: Path) -> None:
 
 
 def require_parent(option: str, path: Path) -> None:
-    """Refuse a path into a folder that does not exist or cannot be written."""
-    if not path.parent.is_dir():
+    """Refuse a path into a folder that does not exist, or a name that cannot be written there."""
+    if not os.path.isdir(path.parent):
         raise ConfigError(f"{option} {path}: no such folder {path.parent}")
-    if not os.access(path.parent, os.W_OK):
-        raise ConfigError(f"{option} {path}: cannot write in {path.parent}")
-    if option != "--out" and path.is_dir():
+    if option != "--out" and os.path.isdir(path):
         raise ConfigError(f"{option} {path}: is a folder, must be a file")
+    try:
+        write_atomically(path, None)
+    except (OSError, ValueError) as error:  # ValueError: a null byte
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{option} {path}: cannot write: {reason}") from None
 
 
 def _write_run(comparison: Comparison, folder: Path) -> None:
@@ -273,9 +285,14 @@ def _write_run(comparison: Comparison, folder: Path) -> None:
         instance = traces[0].instance
         (folder / "instances" / f"{instance.seed}.json").write_text(instance.to_json(), "utf-8")
         for trace in traces:
-            place = folder / "traces" / re.sub(r"[^\w.=,-]+", "_", trace.policy)
+            place = folder / "traces" / folder_name(trace.policy)
             place.mkdir(parents=True, exist_ok=True)
             (place / f"{instance.seed}.json").write_text(trace.to_json(), "utf-8")
+
+
+def folder_name(policy: str) -> str:
+    """The folder of a policy's traces: its name, made a plain file name."""
+    return re.sub(r"[^\w.=,-]+|^\.+", "_", policy)
 
 
 def _finite(data: Any) -> Any:
@@ -329,10 +346,10 @@ def _git_revision() -> str | None:
 def _with_interval(estimate: Estimate, digits: int | None = None) -> str:
     if estimate.mean is None or estimate.low is None or estimate.high is None:
         return "none"
+    form = f".{digits}g"
     if digits is None:
-        mean, low, high = (f"{v:.2f}" for v in (estimate.mean, estimate.low, estimate.high))
-    else:
-        mean, low, high = (f"{v:.{digits}g}" for v in (estimate.mean, estimate.low, estimate.high))
+        form = ".2f" if 0.1 <= abs(estimate.mean) < 1000 else ".3g"
+    mean, low, high = (f"{v:{form}}" for v in (estimate.mean, estimate.low, estimate.high))
     return mean if estimate.low == estimate.high else f"{mean} [{low}, {high}]"
 
 
@@ -345,5 +362,5 @@ def _time_unit(seconds: float) -> tuple[str, float]:
 
 def print_report(comparison: Comparison, console: Console) -> None:
     """Table and sentence."""
-    console.print(make_table(comparison, wide=console.width >= 125))
+    console.print(make_table(comparison, console.width))
     console.print(make_sentence(comparison), highlight=False)

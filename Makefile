@@ -1,0 +1,85 @@
+# Everything runs in .venv, which is made on first use. Needs make and Python >= 3.11 alone;
+# another interpreter: `make PYTHON=python3.12 run`.
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+# $(call pip_install,PYTHON,WHAT): in silence, unless it fails.
+pip_install = log=$$(mktemp) && { $(1) -m pip --disable-pip-version-check install \
+	--constraint constraints.txt $(2) >"$$log" 2>&1 || { cat "$$log" >&2; rm "$$log"; exit 1; }; } \
+	&& rm "$$log"
+
+.DEFAULT_GOAL := help
+.PHONY: run test lint types nojit wheel-check bench clean help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+run: $(STAMP)-core ## compare BACE-Pipe with all baselines; more options: make run ARGS="--episodes 5"
+	@$(PY) -m eval.compare --policy bace $(ARGS)
+
+test: $(STAMP)-test ## run the tests; a selection: make test ARGS="tests/test_packaging.py -x"
+	@$(PY) -m pytest $(ARGS)
+
+nojit: $(STAMP)-test ## run the tests without compiling, as plain Python
+	@NUMBA_DISABLE_JIT=1 $(PY) -m pytest -m "not jit" $(ARGS)
+
+lint: $(STAMP)-dev ## check style and formatting
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+
+types: $(STAMP)-dev ## check the types
+	@$(PY) -m mypy
+
+# The wheel is built from the sdist (what `build` does by default), so that neither a stale build/
+# nor a file outside the packages can hide an incomplete one; it runs where no checkout is in reach.
+wheel-check: $(STAMP)-dev ## build the wheel, install it elsewhere and run it there
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && unset PYTHONPATH \
+	&& echo "Building the wheel ..." \
+	&& { $(PY) -m build --outdir "$$tmp/dist" . >"$$tmp/build.log" 2>&1 \
+	     || { cat "$$tmp/build.log" >&2; exit 1; }; } \
+	&& echo "Installing it into a fresh environment ..." \
+	&& $(PY) -m venv "$$tmp/venv" \
+	&& $(call pip_install,"$$tmp/venv/bin/python","$$tmp"/dist/*.whl) \
+	&& mkdir "$$tmp/elsewhere" && cd "$$tmp/elsewhere" \
+	&& "$$tmp/venv/bin/bace-compare" --help >/dev/null \
+	&& "$$tmp/venv/bin/python" -m eval.compare --policy bace --episodes 3 \
+	&& echo "The installed wheel works."
+
+bench: $(STAMP)-core ## run the benchmarks
+	@set -e; for script in benchmarks/*.py; do \
+	  [ -e "$$script" ] || { echo "benchmarks/ holds no script"; exit 1; }; \
+	  echo "== $$script"; $(PY) "$$script" $(ARGS); \
+	done
+
+clean: ## remove caches and build products (compiled kernels too); keeps .venv and runs/
+	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	@find . -path './$(VENV)' -prune -o -name __pycache__ -prune -exec rm -rf {} +
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  found=$$($(PYTHON) --version 2>&1) || found=missing; \
+	  echo "bace-env needs Python >= 3.11, but $(PYTHON) is $$found:" \
+	    "name another, as in 'make PYTHON=python3.12 $(or $(MAKECMDGOALS),run)'" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+# Order-only on the interpreter: installs are redone only when what is to be installed has changed.
+$(STAMP)-core: pyproject.toml constraints.txt | $(PY)
+	@echo "Installing bace-env into $(VENV) (about a minute the first time) ..."
+	@$(call pip_install,$(PY),--editable '.')
+	@touch $@
+
+$(STAMP)-test: pyproject.toml constraints.txt | $(PY)
+	@echo "Installing bace-env and what its tests need into $(VENV) ..."
+	@$(call pip_install,$(PY),--editable '.[test]')
+	@touch $(STAMP)-core $@
+
+$(STAMP)-dev: pyproject.toml constraints.txt | $(PY)
+	@echo "Installing bace-env and its development tools into $(VENV) ..."
+	@$(call pip_install,$(PY),--editable '.[dev]')
+	@touch $(STAMP)-core $(STAMP)-test $@
