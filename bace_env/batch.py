@@ -78,9 +78,9 @@ def arrays_row(a: Any, b: int) -> Arrays:  # Any: the scalars of an Arrays are a
     return Arrays(
         a.gpus[b], a.kw_per_gpu[b], a.link_bytes_per_s[b], a.link_latency_s[b], a.price_count[b],
         a.price_time_s[b], a.price_usd_per_kwh[b], a.price_cumulative[b], a.price_period_s[b],
-        a.ref_usd_per_gpu_s[b], a.t_comm_form[b], a.comp_s[b], a.iteration_s[b], a.least_gpu_s[b],
-        a.intra_s[b], a.act_bytes[b], a.micro_batches[b], a.k_min[b], a.k_max[b], a.k_star[b],
-        a.job_profile[b], a.iterations[b], a.arrival_s[b],
+        a.price_cycle_s[b], a.ref_usd_per_gpu_s[b], a.t_comm_form[b], a.comp_s[b], a.iteration_s[b],
+        a.least_gpu_s[b], a.intra_s[b], a.act_bytes[b], a.micro_batches[b], a.k_min[b], a.k_max[b],
+        a.k_star[b], a.job_profile[b], a.iterations[b], a.arrival_s[b],
     )  # fmt: skip
 
 
@@ -98,7 +98,10 @@ def state_row(s: State, b: int) -> State:
 @kernel
 def orders_row(o: Orders, b: int) -> Orders:
     """Episode b's orders, as views."""
-    return Orders(o.region[b], o.number[b], o.gpus[b], o.room[b])
+    return Orders(
+        o.region[b], o.number[b], o.gpus[b], o.room[b], o.latency_s[b], o.least_free[b],
+        o.inverse_free[b],
+    )  # fmt: skip
 
 
 @kernel
@@ -124,7 +127,7 @@ def observe(world: World, b: int) -> None:
     orders, prices, out = orders_row(world.orders, b), world.prices[b], world.observation
     jct_ref_s, cost_unit = world.scales[b, 0], world.scales[b, 1] / arrays.arrival_s.size
     current_prices(arrays, state.now_s[0], prices)
-    fill_orders(arrays.link_bytes_per_s, state.free_gpus, state.link_used, prices, orders)
+    fill_orders(arrays, state.free_gpus, state.link_used, prices, orders)
     choose_slots(arrays, state, orders, world.reach[b], slots)
     filled = -1
     for q in range(slots.job.size):
@@ -240,9 +243,7 @@ class Batch:
         self._codes = np.zeros(batch, np.int64)
         self._invalid = np.zeros(batch, np.bool_)
 
-    def load(
-        self, b: int, instance: Instance, cost_weight: float, horizon_s: float = np.inf
-    ) -> None:
+    def load(self, b: int, instance: Instance, horizon_s: float = np.inf) -> None:
         """Begin a new episode in row b; `horizon_s` counts from its first arrival."""
         world, arrays = self.world, instance.arrays
         if arrays.comp_s is not self.instances[b].arrays.comp_s:  # another cluster
@@ -253,7 +254,7 @@ class Batch:
             world.arrays.iterations[b] = arrays.iterations
             world.arrays.arrival_s[b] = arrays.arrival_s
         self.instances[b] = instance
-        world.scales[b] = instance.jct_ref_s, instance.cost_ref_usd, cost_weight
+        world.scales[b] = instance.jct_ref_s, instance.cost_ref_usd, instance.cost_weight
         world.horizon_s[b] = arrays.arrival_s[0] + horizon_s
         restart(world, b)
 

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bace_env.jit import kernel
-from bace_env.kernels import hops_iteration_time
-from bace_env.pipeline import link_room
+from bace_env.pipeline import link_room, path_iteration_time
 from bace_env.placement import (
     FILL_CHEAPEST,
     FILL_IN_ORDER,
@@ -47,6 +46,9 @@ class Orders(NamedTuple):
     number: IntArray  # (2, R) regions in the order; 0 where the start has no free GPU
     gpus: IntArray  # (2, R, R) free GPUs of the regions up to the position
     room: FloatArray  # (2, R, R) least bandwidth still to be had on the hops up to the position
+    latency_s: FloatArray  # (2, R, R) sum of the latencies of those hops
+    least_free: FloatArray  # (2, R, R) their least free bandwidth
+    inverse_free: FloatArray  # (2, R, R) sum of 1 / free bandwidth
 
 
 class Candidates(NamedTuple):
@@ -75,6 +77,9 @@ def allocate_orders(n_regions: int) -> Orders:
         number=np.zeros(shape[:2], np.int64),
         gpus=np.zeros(shape, np.int64),
         room=np.zeros(shape),
+        latency_s=np.zeros(shape),
+        least_free=np.zeros(shape),
+        inverse_free=np.zeros(shape),
     )
 
 
@@ -95,7 +100,7 @@ def allocate_candidates(n_profiles: int, capacity: int) -> Candidates:
 
 @kernel
 def fill_orders(
-    links: FloatArray,
+    arrays: Arrays,
     free_gpus: IntArray,
     link_used: FloatArray,
     prices: FloatArray,
@@ -103,6 +108,7 @@ def fill_orders(
 ) -> None:
     """Work out all orders for the present free GPUs, reservations and prices."""
     n = free_gpus.size
+    links, latencies = arrays.link_bytes_per_s, arrays.link_latency_s
     on_path = np.empty(n, np.int64)
     for g in range(GROWTHS):
         grow = GROW_BANDWIDTH if g == 0 else GROW_PRICE
@@ -111,19 +117,28 @@ def fill_orders(
             if free_gpus[start] < 1:
                 continue
             on_path[:] = 0
-            u, length, gpus, room = start, 0, 0, np.inf
+            u, length, gpus = start, 0, 0
+            room, latency_s, least_free, inverse_free = np.inf, 0.0, np.inf, 0.0
             while u >= 0:
                 gpus += free_gpus[u]
                 on_path[u] = 1
                 orders.region[g, start, length] = u
                 orders.gpus[g, start, length] = gpus
                 orders.room[g, start, length] = room
+                orders.latency_s[g, start, length] = latency_s
+                orders.least_free[g, start, length] = least_free
+                orders.inverse_free[g, start, length] = inverse_free
                 length += 1
                 tail = u
                 u = next_region(links, free_gpus, link_used, prices, tail, on_path, grow)
+                if u >= 0 and links[tail, u] <= 0.0:
+                    u = -1  # nothing crosses: no path goes on from here
                 if u >= 0:
-                    hop = link_room(link_used[tail, u], links[tail, u])
-                    room = min(room, hop)
+                    free = links[tail, u] - link_used[tail, u]
+                    room = min(room, link_room(link_used[tail, u], links[tail, u]))
+                    latency_s += latencies[tail, u]
+                    least_free = min(least_free, free)
+                    inverse_free += 1.0 / free if free > 0.0 else np.inf
             orders.number[g, start] = length
 
 
@@ -224,11 +239,14 @@ def fill_candidates(
         if free_gpus[start] < 1:
             continue
         first = found.number[0]
-        shared = _shared_head(
-            orders.region[0, start], orders.region[1, start], orders.number[0, start]
-        )
+        number = min(orders.number[0, start], orders.number[1, start])
+        shared = _shared_head(orders.region[0, start], orders.region[1, start], number)
         for grow in range(GROWTHS + 1):
             g = max(grow, 1) - 1
+            if grow != GROW_NONE and orders.number[g, start] == 1:
+                continue  # nowhere to go
+            if grow == GROW_PRICE and shared == orders.number[0, start] == orders.number[1, start]:
+                continue  # both grow alike
             # Alone, a start is an order of one region.
             number = orders.number[g, start] if grow != GROW_NONE else 1
             gpus_up_to, room = orders.gpus[g, start], orders.room[g, start]
@@ -240,22 +258,51 @@ def fill_candidates(
                     found.number[0],
                 ):  # fmt: skip
                     _add(found, start, grow, length, gpus, FILL_CHEAPEST)
-    path, alloc = np.empty(free_gpus.size, np.int64), np.empty(free_gpus.size, np.int64)
-    _add_other_fills(arrays, free_gpus, prices, orders, profile, path, alloc, found)
+    alloc, other = np.empty(free_gpus.size, np.int64), np.empty(free_gpus.size, np.int64)
+    _add_other_fills(arrays, free_gpus, prices, orders, profile, alloc, other, found)
+    _price_candidates(arrays, free_gpus, prices, orders, profile, alloc, found)
+
+
+@kernel
+def _price_candidates(
+    arrays: Arrays,
+    free_gpus: IntArray,
+    prices: FloatArray,
+    orders: Orders,
+    profile: int,
+    alloc: IntArray,
+    found: Candidates,
+) -> None:
+    """Iteration time and electricity of each candidate; `alloc` is scratch of shape `(R,)`."""
+    act_bytes, comp_s = arrays.act_bytes[profile], arrays.comp_s[profile]
     intra_s, micro_batches = arrays.intra_s[profile], arrays.micro_batches[profile]
-    links, latency_s, form = arrays.link_bytes_per_s, arrays.link_latency_s, arrays.t_comm_form
-    kw_per_gpu = arrays.kw_per_gpu
+    form, kw_per_gpu, regions = arrays.t_comm_form, arrays.kw_per_gpu, orders.region
+    latency_s, least_free = orders.latency_s, orders.least_free
+    inverse_free = orders.inverse_free
+    usd_per_s = np.empty(free_gpus.size)
+    for r in range(free_gpus.size):
+        usd_per_s[r] = kw_per_gpu[r] * prices[r] / 3600.0
     for c in range(found.number[0]):
-        length = placement_of(found, c, orders, free_gpus, prices, path, alloc)
-        k = found.gpus[c]
-        found.iteration_s[c] = hops_iteration_time(
-            form, act_bytes, comp_s[k], intra_s, micro_batches, links, link_used, latency_s, k,
-            path, length,
-        )  # fmt: skip
-        usd_per_h = 0.0
+        start, length, k = found.start[c], found.length[c], found.gpus[c]
+        g = max(found.grow[c], 1) - 1  # a path of one region is the head of either order
+        found.iteration_s[c] = path_iteration_time(
+            form,
+            act_bytes,
+            comp_s[k],
+            intra_s,
+            micro_batches,
+            k,
+            length - 1,
+            latency_s[g, start, length - 1],
+            least_free[g, start, length - 1],
+            inverse_free[g, start, length - 1],
+        )
+        path = regions[g, start]
+        allocate(found.fill[c], path, length, k, free_gpus, prices, alloc)
+        total = 0.0
         for i in range(length):
-            usd_per_h += alloc[i] * kw_per_gpu[path[i]] * prices[path[i]]
-        found.usd_per_s[c] = usd_per_h / 3600.0
+            total += alloc[i] * usd_per_s[path[i]]
+        found.usd_per_s[c] = total
 
 
 @kernel
@@ -378,5 +425,5 @@ def _orders_when_empty(arrays: Arrays) -> Orders:
     n = arrays.gpus.size
     orders = allocate_orders(n)
     prices = np.ascontiguousarray(arrays.price_usd_per_kwh[:, 0])
-    fill_orders(arrays.link_bytes_per_s, arrays.gpus, np.zeros((n, n)), prices, orders)
+    fill_orders(arrays, arrays.gpus, np.zeros((n, n)), prices, orders)
     return orders

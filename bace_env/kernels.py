@@ -4,18 +4,15 @@ All changes of `State` are here, and after each of them Eq. 5 and 6 hold. Kernel
 in place and return status codes; `bace_env.simulator` turns codes into errors.
 """
 
-import math
-
 import numpy as np
 
 from bace_env.jit import kernel
 from bace_env.pipeline import (
     bandwidth_need,
     electricity_cost,
-    hop_time,
-    iteration_time,
     link_room,
     next_price_change,
+    path_iteration_time,
     price_at,
 )
 from bace_env.types import (
@@ -130,49 +127,29 @@ def next_change_of_price(arrays: Arrays, now_s: float) -> float:
 
 
 @kernel
-def path_iteration_time(
+def placed_iteration_time(
     arrays: Arrays, link_used: FloatArray, profile: int, k: int, path: IntArray, length: int
 ) -> float:
     """Eq. 1 of a profile on a path, at the present reservations."""
-    return hops_iteration_time(
+    latency_s, least_free, inverse_free = 0.0, np.inf, 0.0
+    for i in range(length - 1):
+        u, v = path[i], path[i + 1]
+        free = arrays.link_bytes_per_s[u, v] - link_used[u, v]
+        latency_s += arrays.link_latency_s[u, v]
+        least_free = min(least_free, free)
+        inverse_free += 1.0 / free
+    return path_iteration_time(
         arrays.t_comm_form,
         arrays.act_bytes[profile],
         arrays.comp_s[profile, k],
         arrays.intra_s[profile],
         arrays.micro_batches[profile],
-        arrays.link_bytes_per_s,
-        link_used,
-        arrays.link_latency_s,
         k,
-        path,
-        length,
+        length - 1,
+        latency_s,
+        least_free,
+        inverse_free,
     )
-
-
-@kernel
-def hops_iteration_time(
-    form: int,
-    act_bytes: float,
-    comp_s: float,
-    intra_s: float,
-    micro_batches: int,
-    link_bytes_per_s: FloatArray,
-    link_used: FloatArray,
-    link_latency_s: FloatArray,
-    k: int,
-    path: IntArray,
-    length: int,
-) -> float:
-    """Eq. 1 on a path: k - length hops inside regions, length - 1 between them."""
-    comm_sum_s = (k - length) * intra_s
-    comm_max_s = intra_s if k > length else 0.0
-    for i in range(length - 1):
-        u, v = path[i], path[i + 1]
-        free = link_bytes_per_s[u, v] - link_used[u, v]
-        hop_s = hop_time(form, act_bytes, comp_s, intra_s, free)
-        comm_sum_s += hop_s + link_latency_s[u, v]  # latency fills, it never occupies
-        comm_max_s = max(comm_max_s, hop_s)
-    return iteration_time(comm_sum_s, comm_max_s, comp_s, k, micro_batches)
 
 
 @kernel
@@ -223,7 +200,7 @@ def start_job(arrays: Arrays, state: State, job: int, path: IntArray, alloc: Int
     length, k = path.size, alloc.sum()
     p = arrays.job_profile[job]
     now = state.now_s[0]
-    iteration_s = path_iteration_time(arrays, state.link_used, p, k, path, length)
+    iteration_s = placed_iteration_time(arrays, state.link_used, p, k, path, length)
     execution_s = arrays.iterations[job] * iteration_s
     finish = now + execution_s
     need = bandwidth_need(arrays.act_bytes[p], arrays.comp_s[p, k])
@@ -342,27 +319,13 @@ def next_event(arrays: Arrays, state: State) -> float:
 
 
 @kernel
-def _longest_wait(arrays: Arrays) -> float:
-    """After this time with an idle cluster every price that lies ahead has been seen."""
-    longest = 0.0
-    for r in range(arrays.gpus.size):
-        n = arrays.price_count[r]
-        if n > 1:
-            if math.isfinite(arrays.price_period_s[r]):
-                longest = max(longest, arrays.price_period_s[r])
-            else:
-                longest = max(longest, arrays.price_time_s[r, n - 1])
-    return longest
-
-
-@kernel
 def can_wait(arrays: Arrays, state: State) -> bool:
     """Whether anything lies ahead that WAIT could wait for.
 
     With an idle cluster and no arrivals to come, prices are waited for until all have been seen.
     """
     first = next_event(arrays, state)
-    return first < np.inf and first - _idle_since(arrays, state) <= _longest_wait(arrays)
+    return first < np.inf and first - _idle_since(arrays, state) <= arrays.price_cycle_s
 
 
 @kernel

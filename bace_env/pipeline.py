@@ -50,15 +50,46 @@ def link_room(used_bytes_per_s: float, capacity: float) -> float:
 
 
 @kernel
-def hop_time(
-    form: int, act_bytes: float, comp_s: float, intra_s: float, free_bytes_per_s: float
+def path_iteration_time(
+    form: int,
+    act_bytes: float,
+    comp_s: float,
+    intra_s: float,
+    micro_batches: int,
+    k: int,
+    hops: int,
+    latency_sum_s: float,
+    least_free: float,
+    inverse_free_sum: float,
 ) -> float:
-    """t_comm of a hop between regions under one of the `T_COMM_FORMS`, without latency."""
-    if form == T_COMM_RESERVED:
-        return comp_s
-    if form == T_COMM_RESIDUAL:
-        return act_bytes / free_bytes_per_s
-    return intra_s
+    """Eq. 1 of k stages with `hops` hops between regions, under one of the `T_COMM_FORMS`.
+
+    Args:
+        form: Index of the form of t_comm between regions.
+        act_bytes: A.
+        comp_s: t_comp(k).
+        intra_s: t_comm of a hop inside a region.
+        micro_batches: M.
+        k: Stages; k - 1 - hops of the hops lie inside regions.
+        hops: Hops between regions.
+        latency_sum_s: Sum of their one-way latencies: it fills the pipeline, it never occupies.
+        least_free: Least free bandwidth of them, bytes/s (used by `residual`).
+        inverse_free_sum: Sum of 1 / free bandwidth of them, s/byte (used by `residual`).
+    """
+    inside = k - 1 - hops
+    comm_sum_s = inside * intra_s + latency_sum_s
+    comm_max_s = intra_s if inside > 0 else 0.0
+    if hops > 0:
+        if form == T_COMM_RESERVED:
+            comm_sum_s += hops * comp_s
+            comm_max_s = max(comm_max_s, comp_s)
+        elif form == T_COMM_RESIDUAL:
+            comm_sum_s += act_bytes * inverse_free_sum
+            comm_max_s = max(comm_max_s, act_bytes / least_free)
+        else:
+            comm_sum_s += hops * intra_s
+            comm_max_s = max(comm_max_s, intra_s)
+    return iteration_time(comm_sum_s, comm_max_s, comp_s, k, micro_batches)
 
 
 def uncapped_comp_s(single_gpu_s: float, k_max: int, overhead_s: float) -> FloatArray:
@@ -189,6 +220,25 @@ def next_price_change(times_s: FloatArray, period_s: float, t: float) -> float:
     if i < times_s.size:
         return float(base + times_s[i])
     return base + period_s if times_s.size > 1 else np.inf
+
+
+def price_cycle_s(times_s: FloatArray, counts: IntArray, periods_s: FloatArray) -> float:
+    """After this long, every combination of the regions' prices has been in force at least once.
+
+    The last change of the series that hold, and the least common multiple (to the millisecond) of
+    the periods of those that repeat, but at most 10 times the longest of them.
+    """
+    last, whole_ms, longest_ms = 0.0, 1, 0
+    for starts, count, period_s in zip(times_s, counts, periods_s, strict=True):
+        if count == 1:
+            continue
+        if math.isfinite(period_s):
+            period_ms = max(round(period_s * 1000), 1)
+            whole_ms = math.lcm(whole_ms, period_ms)
+            longest_ms = max(longest_ms, period_ms)
+        else:
+            last = max(last, float(starts[count - 1]))
+    return last + min(whole_ms, 10 * longest_ms) / 1000
 
 
 @kernel

@@ -229,14 +229,16 @@ def _price_arrays(scenario: Scenario) -> dict[str, Any]:
         cumulative[r, 1:m] = np.cumsum(prices[r, : m - 1] * step_s)
         if m > 1 and price.beyond == "repeat":
             period[r] = m * step_s
+    counts = np.array([len(price.values) for price in series], dtype=np.int64)
     return {
         "kw_per_gpu": kw,
-        "ref_usd_per_gpu_s": _reference_price(kw, [price.usd_per_kwh() for price in series]),
-        "price_count": np.array([len(price.values) for price in series], dtype=np.int64),
+        "price_count": counts,
         "price_time_s": times,
         "price_usd_per_kwh": prices,
         "price_cumulative": cumulative,
         "price_period_s": period,
+        "price_cycle_s": pipeline.price_cycle_s(times, counts, period),
+        "ref_usd_per_gpu_s": _reference_price(kw, [price.usd_per_kwh() for price in series]),
     }
 
 

@@ -110,7 +110,7 @@ class View:
 
     def execution_s(self, job: int, path: Sequence[int], gpus: Sequence[int]) -> float:
         """E_j (Eq. 1 and 2) on a placement, at the present reservations."""
-        seconds = kernels.path_iteration_time(
+        seconds = kernels.placed_iteration_time(
             self.arrays,
             self.state.link_used,
             self.arrays.job_profile[job],
@@ -122,8 +122,8 @@ class View:
 
     def why_invalid(self, placement: Placement) -> str | None:
         """The rule that the placement breaks, with the numbers; None if it may start now."""
-        path, gpus = _placement_arrays(placement)
-        code, at = kernels.check_placement(self.arrays, self.state, placement.job, path, gpus)
+        job, path, gpus = _checked(placement)
+        code, at = kernels.check_placement(self.arrays, self.state, job, path, gpus)
         return None if code == kernels.VALID else self._explain(code, at, placement)
 
     def _explain(self, code: int, at: int, placement: Placement) -> str:
@@ -162,20 +162,22 @@ class View:
         )
 
 
-def _placement_arrays(placement: Placement) -> tuple[IntArray, IntArray]:
+def _checked(placement: Placement) -> tuple[int, IntArray, IntArray]:
+    """Job id, path and GPUs as kernels take them."""
+    job, path, gpus = placement
+    whole_id = isinstance(job, int | np.integer) and not isinstance(job, bool)
+    if not whole_id or abs(job) > np.iinfo(np.int64).max:
+        raise InvalidPlacementError(f"a placement's job must be a whole id, got {job!r}")
     try:
-        job, path, gpus = placement
         arrays = np.array(path, dtype=np.int64), np.array(gpus, dtype=np.int64)
-        whole = int(job) == job and np.array_equal(arrays[0], path)
-        whole = whole and np.array_equal(arrays[1], gpus)
+        whole = np.array_equal(arrays[0], path) and np.array_equal(arrays[1], gpus)
     except (TypeError, ValueError, OverflowError):
         whole = False
     if not whole or arrays[0].ndim != 1 or arrays[0].shape != arrays[1].shape:
         raise InvalidPlacementError(
-            "a placement needs a job id and equally many whole region ids and GPU counts, "
-            f"got {placement!r}"
+            f"a placement needs equally many whole region ids and GPU counts, got {placement!r}"
         )
-    return arrays
+    return int(job), *arrays
 
 
 class Simulator:
@@ -220,12 +222,12 @@ class Simulator:
                 raise InvalidPlacementError(
                     f"a decision must be a Placement or WAIT, got {action!r}"
                 )
-            path, gpus = _placement_arrays(action)
-            status, at = kernels.check_placement(arrays, state, action.job, path, gpus)
+            job, path, gpus = _checked(action)
+            status, at = kernels.check_placement(arrays, state, job, path, gpus)
             if status != kernels.VALID:
                 raise InvalidPlacementError(self.view._explain(status, at, action))
-            kernels.start_job(arrays, state, action.job, path, gpus)
-            self.decisions.append(Decision(now_s, int(action.job), decision_ns))
+            kernels.start_job(arrays, state, job, path, gpus)
+            self.decisions.append(Decision(now_s, job, decision_ns))
             code = kernels.DECISION
             if state.counts[N_PENDING] == 0:
                 code = kernels.advance(arrays, state, np.inf)
@@ -233,21 +235,7 @@ class Simulator:
 
     def trace(self, policy: str) -> EpisodeTrace:
         """What has happened so far, copied."""
-        state = self._state
-        return EpisodeTrace(
-            instance=self.instance,
-            policy=policy,
-            decisions=tuple(self.decisions),
-            start_s=state.start_s.copy(),
-            finish_s=state.finish_s.copy(),
-            path_length=state.path_length.copy(),
-            path=state.path.copy(),
-            alloc=state.alloc.copy(),
-            iteration_s=state.job_iteration_s.copy(),
-            bytes_per_s=state.job_bytes_per_s.copy(),
-            energy_kwh=state.energy_kwh.copy(),
-            cost_usd=state.cost_usd.copy(),
-        )
+        return EpisodeTrace.of_state(self.instance, self._state, policy, tuple(self.decisions))
 
     def _deadlock_report(self) -> str:
         view = self.view

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bace_env.instance import Instance
-from bace_env.types import FloatArray, IntArray
+from bace_env.jit import kernel
+from bace_env.types import BoolArray, FloatArray, IntArray, State
 
 
 class Decision(NamedTuple):
@@ -18,12 +19,42 @@ class Decision(NamedTuple):
     decision_ns: int  # how long the policy took
 
 
+class Summary(NamedTuple):
+    """What `summarise` computes."""
+
+    mean_system_s: float  # over all jobs: until the finish, or the end of the episode
+    avg_jct_s: float  # over the finished jobs; 0 without any
+    makespan_s: float  # first arrival to the last finish of a finished job; 0 without any
+    gpu_s: float  # GPU-seconds held by the finished jobs
+    unfinished_jobs: int
+
+
+@kernel
+def summarise(
+    arrival_s: FloatArray, start_s: FloatArray, finish_s: FloatArray, alloc: IntArray, end_s: float
+) -> tuple[float, float, float, float, int]:
+    """The fields of `Summary` from per-job arrays; nan is the time of what did not start."""
+    system_s, jct_s, last_s, gpu_s, done = 0.0, 0.0, -np.inf, 0.0, 0
+    for j in range(arrival_s.size):
+        if finish_s[j] <= end_s:
+            done += 1
+            jct_s += finish_s[j] - arrival_s[j]
+            last_s = max(last_s, finish_s[j])
+            gpu_s += alloc[j].sum() * (finish_s[j] - start_s[j])
+        else:
+            system_s += max(end_s - arrival_s[j], 0.0)
+    n = arrival_s.size
+    makespan_s = last_s - arrival_s[0] if done > 0 else 0.0
+    return (system_s + jct_s) / n, jct_s / max(done, 1), makespan_s, gpu_s, n - done
+
+
 @dataclass(frozen=True, eq=False)
 class EpisodeTrace:
     """Per-job arrays of shape `(N,)`, paths `(N, R)`; a job that never started has nan times."""
 
     instance: Instance
     policy: str
+    end_s: float  # time of the last event; later where jobs still ran at a horizon
     decisions: tuple[Decision, ...]
     start_s: FloatArray
     finish_s: FloatArray
@@ -35,10 +66,51 @@ class EpisodeTrace:
     energy_kwh: FloatArray
     cost_usd: FloatArray
 
+    @classmethod
+    def of_state(
+        cls, instance: Instance, state: State, policy: str, decisions: tuple[Decision, ...]
+    ) -> "EpisodeTrace":
+        """Copy what has happened so far out of a simulator's state."""
+        return cls(
+            instance=instance,
+            policy=policy,
+            end_s=float(state.now_s[0]),
+            decisions=decisions,
+            start_s=state.start_s.copy(),
+            finish_s=state.finish_s.copy(),
+            path_length=state.path_length.copy(),
+            path=state.path.copy(),
+            alloc=state.alloc.copy(),
+            iteration_s=state.job_iteration_s.copy(),
+            bytes_per_s=state.job_bytes_per_s.copy(),
+            energy_kwh=state.energy_kwh.copy(),
+            cost_usd=state.cost_usd.copy(),
+        )
+
     @property
-    def finished(self) -> np.ndarray:
-        """Which jobs finished, `(N,)` bool."""
-        return ~np.isnan(self.finish_s)
+    def started(self) -> BoolArray:
+        """Which jobs started, `(N,)`."""
+        return np.asarray(~np.isnan(self.start_s))
+
+    @property
+    def finished(self) -> BoolArray:
+        """Which jobs finished, `(N,)`; one that still runs at the end has its finish planned."""
+        return np.asarray(self.finish_s <= self.end_s)
+
+    def summary(self) -> Summary:
+        """The episode in five numbers."""
+        a = self.instance.arrays
+        return Summary(*summarise(a.arrival_s, self.start_s, self.finish_s, self.alloc, self.end_s))
+
+    def objective(self) -> float:
+        """Mean time in the system / jct_ref + cost_weight * cost / cost_ref.
+
+        The negative of the environment's undiscounted return. Where all jobs finished, the mean
+        time in the system is the average JCT.
+        """
+        instance = self.instance
+        cost = instance.cost_weight * float(self.cost_usd.sum()) / instance.cost_ref_usd
+        return self.summary().mean_system_s / instance.jct_ref_s + cost
 
     def placement(self, job: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Path and GPUs of a job; empty if it never started."""
@@ -50,14 +122,14 @@ class EpisodeTrace:
         jobs = []
         for j, name in enumerate(self.instance.job_names):
             path, gpus = self.placement(j)
-            done = bool(self.finished[j])
+            started = bool(self.started[j])
             jobs.append(
                 {
                     "job": j,
                     "name": name,
                     "arrival_s": float(self.instance.arrays.arrival_s[j]),
-                    "start_s": float(self.start_s[j]) if done else None,
-                    "finish_s": float(self.finish_s[j]) if done else None,
+                    "start_s": float(self.start_s[j]) if started else None,
+                    "finish_s": float(self.finish_s[j]) if started else None,
                     "path": [self.instance.region_names[r] for r in path],
                     "gpus": list(gpus),
                     "iteration_s": float(self.iteration_s[j]),

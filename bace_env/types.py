@@ -27,6 +27,7 @@ class Arrays(NamedTuple):
     price_usd_per_kwh: FloatArray  # (R, T); 0 where padded
     price_cumulative: FloatArray  # (R, T) integral of the price from 0 to the start, USD/kWh * s
     price_period_s: FloatArray  # (R,) the series repeats after this; inf: the last price holds
+    price_cycle_s: float  # an idle cluster has seen all prices after this, see pipeline
     ref_usd_per_gpu_s: float  # lowest time-mean cost of a GPU-second, for Instance.cost_ref_usd
     t_comm_form: int  # index into pipeline.T_COMM_FORMS
     comp_s: FloatArray  # (P, K+1) t_comp(k); inf at k = 0 and beyond k_max

@@ -37,6 +37,8 @@ Examples:
   python -m eval.compare --policy my.py:Mine --scenario my.toml --out runs/mine
 """
 
+_INTERRUPTED = 130  # as a shell says it
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -191,9 +193,10 @@ def main() -> None:
     except (BaceError, OSError) as error:  # OSError: such as a full disk
         _complain(f"error: {error}")
         code = 1
-    except (KeyboardInterrupt, typer.Abort):
-        print("interrupted: nothing was written", file=sys.stderr)
-        code = 130
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
+    if code == _INTERRUPTED:  # typer makes it the code of Ctrl-C, too
+        _complain("interrupted")
     sys.exit(code)
 
 

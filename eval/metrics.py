@@ -31,28 +31,24 @@ def episode_metrics(trace: EpisodeTrace) -> dict[str, float]:
     utilisations are shares of all GPUs (all link bandwidth) over the makespan. Decision times are
     wall time of `Policy.act` in microseconds.
     """
-    instance, arrays = trace.instance, trace.instance.arrays
+    arrays, summary = trace.instance.arrays, trace.summary()
     done = trace.finished
     jct_s = (trace.finish_s - arrays.arrival_s)[done]
     held_s = (trace.finish_s - trace.start_s)[done]
-    gpu_s = float((trace.alloc.sum(axis=1)[done] * held_s).sum())
     hops = np.maximum(trace.path_length - 1, 0)[done]
     link_bytes = float((trace.bytes_per_s[done] * hops * held_s).sum())
-    makespan_s = float(trace.finish_s[done].max() - arrays.arrival_s.min()) if done.any() else 0.0
-    avg_jct_s = float(jct_s.mean()) if done.any() else 0.0
-    cost_usd = float(trace.cost_usd.sum())
-    weighted_cost = instance.cost_weight * cost_usd / instance.cost_ref_usd
+    makespan_s = summary.makespan_s
     times_us = np.array([d.decision_ns for d in trace.decisions] or [0]) / 1000.0
     return {
-        "avg_jct_s": avg_jct_s,
-        "total_cost_usd": cost_usd,
-        "objective": _share(avg_jct_s, instance.jct_ref_s) + weighted_cost,
+        "avg_jct_s": summary.avg_jct_s,
+        "total_cost_usd": float(trace.cost_usd.sum()),
+        "objective": trace.objective(),
         "p95_jct_s": float(np.percentile(jct_s, 95)) if done.any() else 0.0,
         "makespan_s": makespan_s,
         "energy_kwh": float(trace.energy_kwh.sum()),
-        "gpu_utilization": _share(gpu_s, makespan_s * float(arrays.gpus.sum())),
+        "gpu_utilization": _share(summary.gpu_s, makespan_s * float(arrays.gpus.sum())),
         "link_utilization": _share(link_bytes, makespan_s * float(arrays.link_bytes_per_s.sum())),
-        "unfinished_jobs": float((~done).sum()),
+        "unfinished_jobs": float(summary.unfinished_jobs),
         "decision_us_p50": float(np.percentile(times_us, 50)),
         "decision_us_p99": float(np.percentile(times_us, 99)),
     }

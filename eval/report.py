@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -40,7 +41,7 @@ def make_table(comparison: Comparison, width: int = 80) -> Table:
     unit, seconds = _time_unit(comparison.values["avg_jct_s"][0].mean())
     table = Table(
         title=f"{comparison.request.scenario.name}: {n} workload{'s' * (n > 1)}; {reference} = 1",
-        caption="\nRatios: mean of pairs on the same workload, with 95 % bootstrap interval.",
+        caption="\nRatios: paired by workload; brackets: 95 % bootstrap interval.",
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
@@ -60,7 +61,7 @@ def make_table(comparison: Comparison, width: int = 80) -> Table:
         "energy (kWh)": lambda i: _number(comparison, "energy_kwh", i),
         "decision (us)": lambda i: _number(comparison, "decision_us_p50", i, form="{:.0f}"),
     }
-    name_width = min(max(map(cell_len, comparison.names)), max(13, width // 7))
+    name_width = min(max(map(cell_len, ["policy", *comparison.names])), max(13, width // 7))
     table.add_column("policy", overflow="fold", min_width=name_width)
     used = name_width
     shown: list[list[str]] = []
@@ -109,12 +110,12 @@ def _verdict(comparison: Comparison, ratio: str, what: str) -> str:
     if len(others) < len(comparison.names) - 1:
         return (
             f"The ratio of {what} to {reference} does not exist: "
-            "its own is not positive on every workload."
+            "its own must be positive on every workload."
         )
     mean, estimate, name = min(others, key=lambda other: other[0])
     interval = ""
     sure = estimate.low is not None and estimate.high is not None
-    if sure and len(comparison.seeds) > 1:
+    if sure and estimate.low != estimate.high:
         interval = f" (95 % interval {estimate.low:.3g} to {estimate.high:.3g})"
         sure = not estimate.low <= 1.0 <= estimate.high  # type: ignore[operator]
     if f"{mean:.3g}" == "1":
@@ -160,6 +161,7 @@ def _episode_rows(comparison: Comparison) -> list[dict[str, Any]]:
 
 def save_plot(comparison: Comparison, path: Path) -> None:
     """A bar chart in the shape of Fig. 4: JCT and cost of each policy, reference = 1."""
+    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -180,19 +182,22 @@ def save_plot(comparison: Comparison, path: Path) -> None:
             width,
             label=label,
             color=colour,
-            yerr=np.stack([mean - low, high - mean]),
+            yerr=np.maximum([mean - low, high - mean], 0.0),  # rounding may make them negative
             error_kw={"elinewidth": 1, "capsize": 2, "ecolor": "#333333"},
         )
     axes.axhline(1.0, color="#333333", linewidth=0.8, linestyle="--")
-    axes.set_xticks(position, names, rotation=20, ha="right")
-    axes.set_ylabel(f"relative to {names[0]}")
-    axes.set_title(f"{comparison.request.scenario.name}, {len(comparison.seeds)} workloads")
+    axes.set_xticks(position, names, rotation=20, ha="right", parse_math=False)
+    axes.set_ylabel(f"relative to {names[0]}", parse_math=False)
+    title = f"{comparison.request.scenario.name}, {len(comparison.seeds)} workloads"
+    axes.set_title(title, parse_math=False)
     axes.margins(y=0.15)
     axes.legend(frameon=False, ncols=2, loc="upper left")
     axes.spines[["top", "right"]].set_visible(False)
     buffer = io.BytesIO()
-    # No time stamps in the file: the same results give the same bytes.
-    figure.savefig(buffer, format=path.suffix[1:], dpi=150, metadata=_METADATA[path.suffix])
+    # No time stamps and random ids in the file: the same results give the same bytes.
+    with rc_context({"svg.hashsalt": "bace"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the font lacks
+        figure.savefig(buffer, format=path.suffix[1:], dpi=150, metadata=_METADATA[path.suffix])
     write_atomically(path, buffer.getvalue())
 
 
@@ -320,7 +325,7 @@ def _markdown(comparison: Comparison) -> str:
         cells = [_with_interval(estimates[ratio][i]) for ratio in RATIOS]
         for metric in ("avg_jct_s", "total_cost_usd", "objective"):
             cells.append(_with_interval(estimates[metric][i], digits=6))
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        lines.append(f"| {name.replace('|', '&#124;')} | {' | '.join(cells)} |")
     lines += ["", f"{len(comparison.seeds)} workloads; brackets: 95 % bootstrap interval.", ""]
     return "\n".join([*lines, "![comparison](comparison.png)", ""])
 

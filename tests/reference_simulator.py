@@ -20,7 +20,14 @@ POLICIES = {
     "sjf": ("shortest", "pathfinder", "cheapest", True),
     **{name: ("fcfs", name, "in order", False) for name in ("lcf", "ldf", "cr-lcf", "cr-ldf")},
 }
-MAX_IDLE_EVENTS = 300  # price changes seen with an idle cluster before it counts as a deadlock
+
+
+def price_cycle_s(regions: list[dict[str, Any]]) -> float:
+    """How long an idle cluster may wait for prices: until all combinations have been seen."""
+    series = [r for r in regions if len(r["price_time_s"]) > 1]
+    held = [r["price_time_s"][-1] for r in series if r["price_period_s"] is None]
+    periods = [max(round(1e3 * r["price_period_s"]), 1) for r in series if r["price_period_s"]]
+    return max(held, default=0.0) + min(math.lcm(*periods), 10 * max(periods, default=1)) / 1e3
 
 
 def price_steps(region: dict[str, Any], since_s: float) -> Iterator[tuple[float, float, float]]:
@@ -76,7 +83,7 @@ class ReferenceSimulator:
 
     def run(self) -> "ReferenceSimulator":
         """Until every job is finished, or the policy waits for nothing."""
-        idle_events = 0
+        idle_since = math.inf
         while True:
             choice = self.decide() if self.pending else None
             if choice is not None:
@@ -84,12 +91,12 @@ class ReferenceSimulator:
                 continue
             events = [self.results[j]["finish"] for j in self.running]
             events += [self.jobs[j]["arrival_s"] for j in self.future]
-            idle_events = 0 if events else idle_events + 1
+            idle_since = math.inf if events else min(idle_since, self.now)
             changes = [
                 next(price_steps(r, after(self.now)))[1] for r in self.regions if self.pending
             ]
             first = min([*events, *changes], default=math.inf)
-            if first == math.inf or idle_events > MAX_IDLE_EVENTS:
+            if first == math.inf or first - idle_since > price_cycle_s(self.regions):
                 self.deadlock = bool(self.pending)
                 return self
             if self.pending:

@@ -6,15 +6,16 @@ import numpy as np
 from hypothesis import strategies as st
 from reference_simulator import ReferenceSimulator
 
+from bace_env.candidates import hostable
 from bace_env.instance import Instance
 from bace_env.pipeline import (
     T_COMM_FORMS,
     intra_iteration_s,
     layered_comp_s,
     optimal_gpus,
+    price_cycle_s,
     uncapped_comp_s,
 )
-from bace_env.candidates import hostable
 from bace_env.types import Arrays, FloatArray
 
 
@@ -85,6 +86,11 @@ def make_instance(
             price_usd_per_kwh=price,
             price_cumulative=cumulative,
             price_period_s=np.array([period for _, _, period in prices], floats),
+            price_cycle_s=price_cycle_s(
+                time_s,
+                np.array([len(times) for times, _, _ in prices], integers),
+                np.array([period for _, _, period in prices], floats),
+            ),
             ref_usd_per_gpu_s=1.0,
             t_comm_form=T_COMM_FORMS.index(t_comm),
             comp_s=comp,

@@ -66,7 +66,7 @@ def test_introduction_example_is_24_times_slower() -> None:
     # Sec. I: 30 MB over 200 Mbit/s take 1200 ms against 50 ms of compute: 24 times, 96 % idle.
     need = pipeline.bandwidth_need(30e6, 0.050)
     assert need == pytest.approx(4.8 * GBIT)
-    hop_s = pipeline.hop_time(pipeline.T_COMM_RESIDUAL, 30e6, 0.050, 0.0, 0.2 * GBIT)
+    hop_s = 30e6 / (0.2 * GBIT)
     assert hop_s == pytest.approx(1.200)
     many = 10**6  # micro-batches: the fill no longer counts
     slow = pipeline.iteration_time(hop_s, hop_s, 0.050, 2, many)
@@ -310,11 +310,21 @@ def test_measured_comp_time_of_one_value_scales_ideally_below_it() -> None:
 # --- t_comm --------------------------------------------------------------------------------------
 
 
-def test_hop_time_has_three_forms() -> None:
-    values = (100.0, 4.0, 0.5, 20.0)  # A, t_comp, hop inside a region, free bandwidth
-    assert pipeline.hop_time(pipeline.T_COMM_RESERVED, *values) == 4.0  # A / (A / t_comp)
-    assert pipeline.hop_time(pipeline.T_COMM_RESIDUAL, *values) == 5.0  # A / free
-    assert pipeline.hop_time(pipeline.T_COMM_HIDDEN, *values) == 0.5
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        # k = 4, M = 3: one hop inside (0.5 s), two between, 0.1 s of latency, 4 * 4 s of compute.
+        (pipeline.T_COMM_RESERVED, 2 * (0.5 + 2 * 4.0 + 0.1 + 16 + 2 * 4.0)),  # A / (A / t_comp)
+        # A / free is 100 / 20 and 100 / 40: the slower one is the bottleneck.
+        (pipeline.T_COMM_RESIDUAL, 2 * (0.5 + 5.0 + 2.5 + 0.1 + 16 + 2 * 5.0)),
+        (pipeline.T_COMM_HIDDEN, 2 * (0.5 + 2 * 0.5 + 0.1 + 16 + 2 * 4.0)),
+    ],
+)
+def test_a_hop_between_regions_has_three_forms(form: int, expected: float) -> None:
+    found = pipeline.path_iteration_time(
+        form, 100.0, 4.0, 0.5, 3, 4, 2, 0.1, 20.0, 1 / 20.0 + 1 / 40.0
+    )
+    assert found == pytest.approx(expected)
 
 
 def two_regions(t_comm: str, **region: object) -> dict[str, Any]:

@@ -1,0 +1,178 @@
+"""B episodes with their seeds: what the single, vector and SB3 environments have in common."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from bace_env.batch import Batch, state_row
+from bace_env.candidates import DEFAULT_BUDGETS
+from bace_env.config import load_scenario
+from bace_env.errors import ConfigError
+from bace_env.instance import Instance
+from bace_env.kernels import DONE, TRUNCATED
+from bace_env.observation import Observation
+from bace_env.scenario import Sampler, episode_seed
+from bace_env.schema import Scenario
+from bace_env.trace import Decision, EpisodeTrace, Summary, summarise
+from bace_env.types import BoolArray, FloatArray, IntArray
+
+#: Keys of the observation whose features may be negative (prices and costs).
+_SIGNED = ("regions", "candidates")
+
+
+class StepResult(NamedTuple):
+    """One step of all episodes; the arrays are the caller's."""
+
+    reward: FloatArray  # (B,) the sum of the terms
+    terms: FloatArray  # (B, 2) JCT and cost
+    terminated: BoolArray  # (B,)
+    truncated: BoolArray  # (B,)
+    invalid: BoolArray  # (B,) the mask forbade the action: it counted as WAIT
+
+
+class Episodes:
+    """B episodes of a scenario, each with a seed and a count of its own.
+
+    Args:
+        scenario: A preset's name, a TOML file, or a loaded scenario.
+        overrides: `a.b=value` as on the command line.
+        batch: B.
+        slots: Q, visible jobs; the next decision of every built-in policy is in the action set
+            from 6 on.
+        budgets: Shares of K* that candidates aim at.
+        cost_weight: Lambda; default: the scenario's.
+        horizon_s: Truncates an episode this long after its first arrival.
+
+    Raises:
+        ConfigError: A wrong scenario or argument.
+    """
+
+    def __init__(
+        self,
+        scenario: str | Path | Scenario,
+        *,
+        overrides: Sequence[str] = (),
+        batch: int = 1,
+        slots: int = 8,
+        budgets: Sequence[float] = DEFAULT_BUDGETS,
+        cost_weight: float | None = None,
+        horizon_s: float | None = None,
+    ) -> None:
+        if slots < 1 or batch < 1:
+            raise ConfigError(f"slots and batch: must be >= 1, got {slots} and {batch}")
+        if not budgets or not all(0 < share <= 1 for share in budgets):
+            raise ConfigError(f"budgets: must be shares in (0, 1], got {budgets!r}")
+        if cost_weight is not None and not 0 <= cost_weight < np.inf:
+            raise ConfigError(f"cost_weight: must be finite and >= 0, got {cost_weight}")
+        if horizon_s is not None and not horizon_s > 0:
+            raise ConfigError(f"horizon_s: must be > 0, got {horizon_s}")
+        loaded = scenario
+        if not isinstance(loaded, Scenario):
+            loaded = load_scenario(loaded, overrides)
+        elif overrides:
+            raise ConfigError("overrides: apply them when loading the scenario")
+        self._sampler = Sampler(loaded)
+        self._cost_weight = cost_weight
+        self._horizon_s = np.inf if horizon_s is None else horizon_s
+        self._batch = Batch(self._sampler.draw(0), batch, slots, budgets)
+        self._seeds = [0] * batch
+        self._next_episode = [0] * batch
+        self.wait = self._batch.sizes["action_mask"] - 1
+
+    def spaces(self) -> tuple[spaces.Space[dict[str, Any]], spaces.Discrete[Any]]:
+        """Observation and action space of one episode."""
+        found: dict[str, spaces.Space[Any]] = {}
+        for key, size in self._batch.sizes.items():
+            low = -1.0 if key in _SIGNED else 0.0
+            found[key] = spaces.Box(low, 1.0, (size,), np.float32)
+        found["action_mask"] = spaces.MultiBinary(self.wait + 1)
+        return spaces.Dict(found), spaces.Discrete(self.wait + 1)
+
+    def seed(self, b: int, seed: int) -> None:
+        """Episode k of row b from now on is workload k of this seed."""
+        episode_seed(seed, 0)  # refuses a bad one
+        self._seeds[b] = seed
+        self._next_episode[b] = 0
+
+    def begin(self, b: int) -> None:
+        """Begin the next episode of row b."""
+        seed = episode_seed(self._seeds[b], self._next_episode[b])
+        self._next_episode[b] += 1
+        instance = self._sampler.draw(seed)
+        if self._cost_weight is not None:
+            instance = replace(instance, cost_weight=self._cost_weight)
+        self._batch.load(b, instance, self._horizon_s)
+
+    def step(self, actions: IntArray) -> StepResult:
+        """One step of every episode."""
+        terms, codes, invalid = self._batch.step(np.ascontiguousarray(actions, dtype=np.int64))
+        return StepResult(
+            reward=terms.sum(axis=1),
+            terms=terms.copy(),
+            terminated=codes == DONE,
+            truncated=codes == TRUNCATED,
+            invalid=invalid.copy(),
+        )
+
+    def observations(self) -> dict[str, np.ndarray[Any, Any]]:
+        """All observations, copied, `(B, size)` each."""
+        return {key: value.copy() for key, value in self._items()}
+
+    def observation(self, b: int) -> dict[str, np.ndarray[Any, Any]]:
+        """One observation, copied."""
+        return {key: value[b].copy() for key, value in self._items()}
+
+    def masks(self) -> BoolArray:
+        """Which actions are valid, `(B, actions)`."""
+        return self._batch.world.observation.action_mask.astype(np.bool_)
+
+    def _items(self) -> list[tuple[str, np.ndarray[Any, Any]]]:
+        found = self._batch.world.observation
+        return list(zip(Observation._fields, found, strict=True))
+
+    def instance(self, b: int) -> Instance:
+        """The workload of row b."""
+        return self._batch.instances[b]
+
+    def state(self, b: int) -> Any:
+        """The state of row b, as live views."""
+        return state_row(self._batch.world.state, b)
+
+    def placement(self, b: int, action: int) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
+        """Job, path and GPUs of a valid action; None for WAIT."""
+        return self._batch.placement(b, action)
+
+    def trace(self, b: int, policy: str, decisions: Sequence[Decision] = ()) -> EpisodeTrace:
+        """What has happened in row b."""
+        state = state_row(self._batch.world.state, b)
+        return EpisodeTrace.of_state(self.instance(b), state, policy, tuple(decisions))
+
+    def final_info(self, b: int) -> dict[str, float]:
+        """The finished (or truncated) episode of row b in numbers."""
+        instance, world = self.instance(b), self._batch.world
+        state, arrays = world.state, instance.arrays
+        now = float(state.now_s[b, 0])
+        summary = Summary(
+            *summarise(arrays.arrival_s, state.start_s[b], state.finish_s[b], state.alloc[b], now)
+        )
+        cost_usd = float(state.totals[b, 1])
+        span = summary.makespan_s * float(arrays.gpus.sum())
+        weighted = instance.cost_weight * cost_usd / instance.cost_ref_usd
+        return {
+            "avg_jct_s": summary.avg_jct_s,
+            "total_cost_usd": cost_usd,
+            "objective": summary.mean_system_s / instance.jct_ref_s + weighted,
+            "makespan_s": summary.makespan_s,
+            "gpu_utilization": summary.gpu_s / span if span > 0 else 0.0,
+            "unfinished_jobs": float(summary.unfinished_jobs),
+        }
+
+
+def refuse_options(options: Mapping[str, Any] | None) -> None:
+    """Gymnasium's reset options: there are none, so a misspelt one is refused."""
+    if options:
+        raise ConfigError(f"reset options: there are none, got {sorted(options)}")
