@@ -5,7 +5,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from bace_env.jit import kernel
-from bace_env.kernels import current_prices
+from bace_env.kernels import current_rates
 from bace_env.placement import (
     FILL_CHEAPEST,
     FILL_UNIFORM,
@@ -109,7 +109,7 @@ def decide(
     score = np.empty(n)
     _scores(arrays, state, options.order, pending, score)
     prices = np.empty(arrays.gpus.size)
-    current_prices(arrays, state.now_s[0], prices)
+    current_rates(arrays, state.now_s[0], prices)
     blocked = np.zeros(arrays.k_star.size, np.bool_)
     while True:
         best = -1

@@ -29,7 +29,7 @@ from bace_env.kernels import (
     DECISION,
     advance,
     allocate_state,
-    current_prices,
+    current_rates,
     reset,
     start_job,
 )
@@ -65,7 +65,7 @@ class World(NamedTuple):
     slots: Slots
     candidates: Candidates  # (B, Q, K): tables that slots share
     observation: Observation
-    prices: FloatArray  # (B, R)
+    prices: FloatArray  # (B, R) a GPU's electricity for an hour, USD
     reach: IntArray  # (B, P) GPUs that Alg. 1 finds in the empty cluster
     scales: FloatArray  # (B, 3) jct_ref_s, cost_ref_usd, cost weight
     horizon_s: FloatArray  # (B,)
@@ -126,7 +126,7 @@ def observe(world: World, b: int) -> None:
     slots, tables = slots_row(world.slots, b), candidates_row(world.candidates, b)
     orders, prices, out = orders_row(world.orders, b), world.prices[b], world.observation
     jct_ref_s, cost_unit = world.scales[b, 0], world.scales[b, 1] / arrays.arrival_s.size
-    current_prices(arrays, state.now_s[0], prices)
+    current_rates(arrays, state.now_s[0], prices)
     fill_orders(arrays, state.free_gpus, state.link_used, prices, orders)
     choose_slots(arrays, state, orders, world.reach[b], slots)
     filled = -1
@@ -275,3 +275,12 @@ class Batch:
         free_gpus, orders = world.state.free_gpus[b], orders_row(world.orders, b)
         n = placement_of(table, c, orders, free_gpus, world.prices[b], path, alloc)
         return int(world.slots.job[b, q]), tuple(path[:n].tolist()), tuple(alloc[:n].tolist())
+
+    def actions_of(self, b: int, job: int) -> range:
+        """The actions that start a job, all of which the mask of row b allows."""
+        slots, number = self.world.slots, self.world.candidates.number
+        visible = (slots.job[b] == job) & (slots.table[b] >= 0)
+        for q in np.flatnonzero(visible).tolist():
+            first = q * self.capacity
+            return range(first, first + int(number[b, slots.table[b, q], 0]))
+        return range(0)

@@ -276,12 +276,9 @@ def _price_candidates(
     """Iteration time and electricity of each candidate; `alloc` is scratch of shape `(R,)`."""
     act_bytes, comp_s = arrays.act_bytes[profile], arrays.comp_s[profile]
     intra_s, micro_batches = arrays.intra_s[profile], arrays.micro_batches[profile]
-    form, kw_per_gpu, regions = arrays.t_comm_form, arrays.kw_per_gpu, orders.region
+    form, regions = arrays.t_comm_form, orders.region
     latency_s, least_free = orders.latency_s, orders.least_free
     inverse_free = orders.inverse_free
-    usd_per_s = np.empty(free_gpus.size)
-    for r in range(free_gpus.size):
-        usd_per_s[r] = kw_per_gpu[r] * prices[r] / 3600.0
     for c in range(found.number[0]):
         start, length, k = found.start[c], found.length[c], found.gpus[c]
         g = max(found.grow[c], 1) - 1  # a path of one region is the head of either order
@@ -301,8 +298,8 @@ def _price_candidates(
         allocate(found.fill[c], path, length, k, free_gpus, prices, alloc)
         total = 0.0
         for i in range(length):
-            total += alloc[i] * usd_per_s[path[i]]
-        found.usd_per_s[c] = total
+            total += alloc[i] * prices[path[i]]
+        found.usd_per_s[c] = total / 3600.0
 
 
 @kernel
@@ -401,29 +398,23 @@ def budget_shares(arrays: Arrays, shares: Sequence[float] = DEFAULT_BUDGETS) -> 
 
 
 def hostable(arrays: Arrays, profile: int) -> bool:
-    """Whether the empty cluster has a candidate for the profile."""
-    if arrays.gpus.max() >= arrays.k_min[profile]:
-        return True
-    n = arrays.gpus.size
-    budgets = budget_shares(arrays)
-    tables = allocate_candidates(1, candidate_capacity(n, budgets.size))
-    found = Candidates(*(field[0] for field in tables))
-    fill_candidates(
-        arrays,
-        arrays.gpus,
-        np.zeros((n, n)),
-        np.ascontiguousarray(arrays.price_usd_per_kwh[:, 0]),
-        _orders_when_empty(arrays),
-        profile,
-        budgets,
-        found,
+    """Whether the empty cluster has a candidate for the profile, whatever prices and budgets are.
+
+    So along the highest bandwidth, with k_min GPUs: paths by price come and go with prices.
+    """
+    act_bytes, comp_s = arrays.act_bytes[profile], arrays.comp_s[profile]
+    k_min, orders = arrays.k_min[profile], _orders_when_empty(arrays)
+    return any(
+        walk(act_bytes, comp_s, number, gpus_up_to, room, k_min)[1] >= k_min
+        for number, gpus_up_to, room in zip(
+            orders.number[0], orders.gpus[0], orders.room[0], strict=True
+        )
     )
-    return bool(found.number[0] > 0)
 
 
 def _orders_when_empty(arrays: Arrays) -> Orders:
     n = arrays.gpus.size
     orders = allocate_orders(n)
-    prices = np.ascontiguousarray(arrays.price_usd_per_kwh[:, 0])
+    prices = np.asarray(arrays.price_usd_per_kwh[:, 0] * arrays.kw_per_gpu)
     fill_orders(arrays, arrays.gpus, np.zeros((n, n)), prices, orders)
     return orders

@@ -1,5 +1,6 @@
 """The Gymnasium environments: thin shells around `bace_env.episodes`."""
 
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,8 @@ class GeoPipelineEnv(gym.Env[_Observation, np.int64]):
     `-(dt * jobs in the system) / (N * jct_ref) - lambda * (USD charged) / cost_ref`. A job's cost
     is charged when it starts, to its end. The undiscounted return is
     `-(avg JCT / jct_ref + lambda * cost / cost_ref)` exactly (for an episode cut short: with the
-    time that its unfinished jobs have spent so far). `info` has both terms.
+    time that its unfinished jobs have spent so far). `info` has both as `jct_term` and `cost_term`,
+    beside `time_s` and `invalid_action`.
 
     ## Starting state
     Workload k of a seed is a function of (seed, k) alone: `reset(seed=s)` begins workload 0 of s,
@@ -112,7 +114,16 @@ class GeoPipelineEnv(gym.Env[_Observation, np.int64]):
         self._invalid = 0
         self._seeded = False
         self._open = False
-        self.view: View  # of the present episode, for policies
+
+    @property
+    def view(self) -> View:
+        """What policies see of the present episode, live."""
+        self._require_reset()
+        return View(self._episodes.instance(0), self._episodes.state(0))
+
+    def _require_reset(self) -> None:
+        if not self._seeded:
+            raise gym.error.ResetNeeded("call reset() first: there is no episode yet")
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -125,9 +136,8 @@ class GeoPipelineEnv(gym.Env[_Observation, np.int64]):
             self._episodes.seed(0, chosen)
             self._seeded = True
         self._episodes.begin(0)
-        self.view = View(self._episodes.instance(0), self._episodes.state(0))
         self._decisions, self._invalid, self._open = [], 0, True
-        return self._episodes.observation(0), {"time_s": self.view.now_s}
+        return self._episodes.observation(0), {"time_s": float(self._episodes.now_s[0])}
 
     def step(
         self, action: np.int64 | int
@@ -135,22 +145,21 @@ class GeoPipelineEnv(gym.Env[_Observation, np.int64]):
         """Carry out one decision."""
         if not self._open:
             raise gym.error.ResetNeeded("call reset() before step()")
-        index = int(action)
-        valid = 0 <= index <= self._episodes.wait and bool(self.action_masks()[index])
+        index, mask = operator.index(action), self.action_masks()
+        valid = 0 <= index < mask.size and bool(mask[index])
         if self.strict and not valid:
             raise InvalidPlacementError(
-                f"action {index}: the mask forbids it; {self.action_masks().sum()} of "
-                f"{self._episodes.wait + 1} actions are valid"
+                f"action {index}: the mask forbids it; {mask.sum()} of {mask.size} are valid"
             )
         placed = self._episodes.placement(0, index) if valid else None
-        now_s = self.view.now_s
-        result = self._episodes.step(np.array([index]))
-        if valid or self.view.now_s > now_s:
+        now_s = float(self._episodes.now_s[0])
+        result = self._episodes.step(np.array([index if valid else -1]))
+        if valid or mask[-1]:  # else nothing happened
             self._decisions.append(Decision(now_s, None if placed is None else placed[0], 0))
         self._invalid += not valid
         terminated, truncated = bool(result.terminated[0]), bool(result.truncated[0])
         info: dict[str, Any] = {
-            "time_s": self.view.now_s,
+            "time_s": float(self._episodes.now_s[0]),
             "jct_term": float(result.terms[0, 0]),
             "cost_term": float(result.terms[0, 1]),
             "invalid_action": not valid,
@@ -163,6 +172,7 @@ class GeoPipelineEnv(gym.Env[_Observation, np.int64]):
 
     def action_masks(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which actions are valid now, `(Q * K + 1,)`; the name is sb3-contrib's."""
+        self._require_reset()
         return np.asarray(self._episodes.masks()[0])
 
     def explain_action(self, action: int) -> Action:
@@ -179,15 +189,16 @@ class GeoPipelineEnv(gym.Env[_Observation, np.int64]):
     def find_action(self, action: Action) -> int | None:
         """The index that stands for a placement (or WAIT) now; None if there is none."""
         if not isinstance(action, Placement):
-            return self._episodes.wait
+            return self._episodes.wait if self.action_masks()[-1] else None
         wanted = (action.job, tuple(action.path), tuple(action.gpus))
-        for index in np.flatnonzero(self.action_masks()[:-1]):
-            if self._episodes.placement(0, int(index)) == wanted:
-                return int(index)
+        for index in self._episodes.actions_of(0, action.job):
+            if self._episodes.placement(0, index) == wanted:
+                return index
         return None
 
     def trace(self, policy: str = "env") -> EpisodeTrace:
         """The episode so far, for metrics, checks and export."""
+        self._require_reset()
         return self._episodes.trace(0, policy, self._decisions)
 
     def render(self) -> Any:
@@ -203,7 +214,10 @@ class GeoPipelineVectorEnv(VectorEnv[_Observation, np.ndarray[Any, Any], np.ndar
 
     Sub-environment i of `reset(seed=s)` is the single environment with seed s + i. Autoreset is
     SAME_STEP: a finished episode's last observation and info are in `info["final_obs"]` and
-    `info["final_info"]`. Arguments are those of `GeoPipelineEnv`, less `strict` and `render_mode`.
+    `info["final_info"]`; beside them `info` has the new episode's `time_s`, and the terms and
+    `invalid_action` of the step taken.
+
+    Arguments are those of `GeoPipelineEnv`, less `strict` and `render_mode`.
     """
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
@@ -260,7 +274,7 @@ class GeoPipelineVectorEnv(VectorEnv[_Observation, np.ndarray[Any, Any], np.ndar
             self.episodes.begin(i)
         self._seeded = True
         self._invalid[:] = 0
-        return self.episodes.observations(), {}
+        return self.episodes.observations(), {"time_s": self.episodes.now_s.copy()}
 
     def step(
         self, actions: np.ndarray[Any, Any]
@@ -272,19 +286,25 @@ class GeoPipelineVectorEnv(VectorEnv[_Observation, np.ndarray[Any, Any], np.ndar
         dict[str, Any],
     ]:
         """One decision of every sub-environment."""
+        if not self._seeded:
+            raise gym.error.ResetNeeded("call reset() before step()")
         result = self.episodes.step(actions)
         self._invalid += result.invalid
-        info: dict[str, Any] = {
+        each = {
+            "time_s": self.episodes.now_s.copy(),
             "jct_term": result.terms[:, 0],
             "cost_term": result.terms[:, 1],
             "invalid_action": result.invalid,
         }
+        info: dict[str, Any] = dict(each)
         for i in np.flatnonzero(result.terminated | result.truncated).tolist():
-            final = self.episodes.final_info(i) | {"invalid_actions": int(self._invalid[i])}
+            final = {key: value[i].item() for key, value in each.items()}
+            final |= self.episodes.final_info(i) | {"invalid_actions": int(self._invalid[i])}
             ended = {"final_obs": self.episodes.observation(i), "final_info": final}
             info = self._add_info(info, ended, i)
             self._invalid[i] = 0
             self.episodes.begin(i)
+            info["time_s"][i] = self.episodes.now_s[i]
         observations = self.episodes.observations()
         return observations, result.reward, result.terminated, result.truncated, info
 

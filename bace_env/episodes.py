@@ -1,5 +1,6 @@
 """B episodes with their seeds: what the single, vector and SB3 environments have in common."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.error import InvalidAction
 
 from bace_env.batch import Batch, state_row
 from bace_env.candidates import DEFAULT_BUDGETS
@@ -43,7 +45,7 @@ class Episodes:
         batch: B.
         slots: Q, visible jobs; the next decision of every built-in policy is in the action set
             from 6 on.
-        budgets: Shares of K* that candidates aim at.
+        budgets: Shares of K* that candidates aim at; the built-in policies need 1.0 among them.
         cost_weight: Lambda; default: the scenario's.
         horizon_s: Truncates an episode this long after its first arrival.
 
@@ -95,7 +97,7 @@ class Episodes:
     def seed(self, b: int, seed: int) -> None:
         """Episode k of row b from now on is workload k of this seed."""
         episode_seed(seed, 0)  # refuses a bad one
-        self._seeds[b] = seed
+        self._seeds[b] = operator.index(seed)
         self._next_episode[b] = 0
 
     def begin(self, b: int) -> None:
@@ -108,7 +110,17 @@ class Episodes:
         self._batch.load(b, instance, self._horizon_s)
 
     def step(self, actions: IntArray) -> StepResult:
-        """One step of every episode."""
+        """One step of every episode.
+
+        Raises:
+            InvalidAction: Not B whole numbers. One that the mask forbids counts as WAIT.
+        """
+        actions = np.asarray(actions)
+        if actions.shape != self.now_s.shape or actions.dtype.kind not in "iu":
+            raise InvalidAction(
+                f"actions: needs {self.now_s.size} whole numbers, got {actions.dtype} of shape "
+                f"{actions.shape}"
+            )
         terms, codes, invalid = self._batch.step(np.ascontiguousarray(actions, dtype=np.int64))
         return StepResult(
             reward=terms.sum(axis=1),
@@ -134,6 +146,11 @@ class Episodes:
         found = self._batch.world.observation
         return list(zip(Observation._fields, found, strict=True))
 
+    @property
+    def now_s(self) -> FloatArray:
+        """Time of every episode, `(B,)`, live."""
+        return self._batch.world.state.now_s[:, 0]
+
     def instance(self, b: int) -> Instance:
         """The workload of row b."""
         return self._batch.instances[b]
@@ -145,6 +162,10 @@ class Episodes:
     def placement(self, b: int, action: int) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
         """Job, path and GPUs of a valid action; None for WAIT."""
         return self._batch.placement(b, action)
+
+    def actions_of(self, b: int, job: int) -> range:
+        """The valid actions of row b that start a job; none if it is not visible."""
+        return self._batch.actions_of(b, job)
 
     def trace(self, b: int, policy: str, decisions: Sequence[Decision] = ()) -> EpisodeTrace:
         """What has happened in row b."""

@@ -28,7 +28,7 @@ def kernel(function: _F) -> _F:
     before = _numba.CACHE_DIR
     _numba.CACHE_DIR = str(_cache_directory(folder))
     try:
-        return cast(_F, njit(cache=True)(function))
+        return cast(_F, cast(Any, njit)(cache=True, no_cfunc_wrapper=True)(function))
     finally:
         _numba.CACHE_DIR = before
 

@@ -105,13 +105,21 @@ def reset(arrays: Arrays, state: State, horizon_s: float) -> int:
 
 @kernel
 def current_prices(arrays: Arrays, now_s: float, out: FloatArray) -> None:
-    """The price in force in every region, into `out` of shape `(R,)`."""
+    """The price in force in every region, USD/kWh, into `out` of shape `(R,)`."""
     t = now_s + time_tolerance(now_s)  # a change that happens now has happened
     for r in range(arrays.gpus.size):
         n = arrays.price_count[r]
         out[r] = price_at(
             arrays.price_time_s[r, :n], arrays.price_usd_per_kwh[r, :n], arrays.price_period_s[r], t
         )
+
+
+@kernel
+def current_rates(arrays: Arrays, now_s: float, out: FloatArray) -> None:
+    """P_r of the policies: electricity of one GPU for an hour, USD, into `out` of shape `(R,)`."""
+    current_prices(arrays, now_s, out)
+    for r in range(out.size):
+        out[r] *= arrays.kw_per_gpu[r]
 
 
 @kernel
@@ -137,7 +145,7 @@ def placed_iteration_time(
         free = arrays.link_bytes_per_s[u, v] - link_used[u, v]
         latency_s += arrays.link_latency_s[u, v]
         least_free = min(least_free, free)
-        inverse_free += 1.0 / free
+        inverse_free += 1.0 / free if free > 0.0 else np.inf
     return path_iteration_time(
         arrays.t_comm_form,
         arrays.act_bytes[profile],

@@ -172,7 +172,7 @@ def write_regions(
         if arrays.gpus[r] < 1:
             out[at : at + width] = 0.0
             continue
-        usd_per_gpu_s = arrays.kw_per_gpu[r] * prices[r] / 3600.0
+        usd_per_gpu_s = prices[r] / 3600.0
         scale = arrays.ref_usd_per_gpu_s
         out[at] = 1.0
         out[at + 1] = arrays.gpus[r] / largest

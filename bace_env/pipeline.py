@@ -84,8 +84,10 @@ def path_iteration_time(
             comm_sum_s += hops * comp_s
             comm_max_s = max(comm_max_s, comp_s)
         elif form == T_COMM_RESIDUAL:
-            comm_sum_s += act_bytes * inverse_free_sum
-            comm_max_s = max(comm_max_s, act_bytes / least_free)
+            # At least b_j is reserved, though a full link may leave less by rounding.
+            comm_sum_s += min(act_bytes * inverse_free_sum, hops * comp_s)
+            slowest_s = act_bytes / least_free if least_free > 0.0 else np.inf
+            comm_max_s = max(comm_max_s, min(slowest_s, comp_s))
         else:
             comm_sum_s += hops * intra_s
             comm_max_s = max(comm_max_s, intra_s)
@@ -180,6 +182,21 @@ def uncapped_optimum(
 
 
 @kernel
+def _step_at(times_s: FloatArray, period_s: float, t: float) -> tuple[float, int]:
+    """Start of the period that t lies in, and index of the step in force (`[start, next)`)."""
+    base = 0.0
+    if period_s < np.inf:
+        base = math.floor(t / period_s) * period_s
+        if base + period_s <= t:
+            base += period_s
+    i = max(int(np.searchsorted(times_s, t - base, side="right")) - 1, 0)
+    # t - base is rounded: the sums decide, as they are the times at which steps begin.
+    if i + 1 < times_s.size and base + times_s[i + 1] <= t:
+        i += 1
+    return base, i
+
+
+@kernel
 def price_integral(
     times_s: FloatArray, prices: FloatArray, cumulative: FloatArray, period_s: float, t: float
 ) -> float:
@@ -192,33 +209,27 @@ def price_integral(
         period_s: The series repeats after this time; inf: the last price holds for ever.
         t: Upper limit in seconds, >= 0.
     """
+    base, i = _step_at(times_s, period_s, t)
     whole = 0.0
-    if period_s < np.inf:
-        n = math.floor(t / period_s)
+    if base > 0.0:
         last = times_s.size - 1
-        whole = n * (cumulative[last] + prices[last] * (period_s - times_s[last]))
-        t = max(t - n * period_s, 0.0)  # rounding may fall short of the period's start
-    i = np.searchsorted(times_s, t, side="right") - 1
-    return float(whole + cumulative[i] + prices[i] * (t - times_s[i]))
+        one = cumulative[last] + prices[last] * (period_s - times_s[last])
+        whole = round(base / period_s) * one
+    return float(whole + cumulative[i] + prices[i] * (t - base - times_s[i]))
 
 
 @kernel
 def price_at(times_s: FloatArray, prices: FloatArray, period_s: float, t: float) -> float:
     """The price in force at time t (a step holds on `[start, next start)`)."""
-    if period_s < np.inf:
-        t = max(t - math.floor(t / period_s) * period_s, 0.0)
-    return float(prices[np.searchsorted(times_s, t, side="right") - 1])
+    return float(prices[_step_at(times_s, period_s, t)[1]])
 
 
 @kernel
 def next_price_change(times_s: FloatArray, period_s: float, t: float) -> float:
     """The first start of a step strictly after t; inf when there is none."""
-    base = 0.0
-    if period_s < np.inf:
-        base = math.floor(t / period_s) * period_s
-    i = np.searchsorted(times_s, t - base, side="right")
-    if i < times_s.size:
-        return float(base + times_s[i])
+    base, i = _step_at(times_s, period_s, t)
+    if i + 1 < times_s.size:
+        return float(base + times_s[i + 1])
     return base + period_s if times_s.size > 1 else np.inf
 
 

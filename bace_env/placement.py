@@ -1,6 +1,7 @@
 """Placement rules: growing a path of regions, and giving it GPUs (Alg. 1 and 2, and baselines).
 
-Compiled, without state of their own: a rule sees free GPUs, reserved bandwidth and prices, writes
+Compiled, without state of their own: a rule sees free GPUs, reserved bandwidth and prices (what a
+GPU costs in each region, USD/h: with power and PUE), writes
 `path` (region ids in pipeline order) and `alloc` (GPUs in path order), and returns the path's
 length and the GPUs in all, or (0, 0). Ties go to the region of lower id.
 """
@@ -10,7 +11,7 @@ from typing import cast
 import numpy as np
 
 from bace_env.jit import kernel
-from bace_env.pipeline import bandwidth_need, link_room
+from bace_env.pipeline import LINK_TOLERANCE, bandwidth_need, link_room
 from bace_env.types import Arrays, FloatArray, IntArray
 
 
@@ -64,7 +65,7 @@ def next_region(
     grow: int,
 ) -> int:
     """The free region off the path that comes next: cheapest, or of highest free bandwidth."""
-    best, best_bytes_per_s = -1, -1.0
+    best, best_bytes_per_s = -1, 0.0
     for u in range(free_gpus.size):
         if on_path[u] or free_gpus[u] < 1:
             continue
@@ -73,7 +74,8 @@ def next_region(
                 best = u
         else:
             free = link_bytes_per_s[tail, u] - link_used[tail, u]
-            if free > best_bytes_per_s:
+            # More only beyond rounding: what was reserved and released must not decide a tie.
+            if best < 0 or free > best_bytes_per_s + LINK_TOLERANCE * link_bytes_per_s[tail, u]:
                 best, best_bytes_per_s = u, free
     return best
 

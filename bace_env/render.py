@@ -43,7 +43,8 @@ def draw_trace(trace: EpisodeTrace) -> np.ndarray[Any, np.dtype[np.uint8]]:
     _draw_regions(trace, regions, unit)
     _draw_links(trace, links, unit)
     links.set_xlabel(f"time ({label})")
-    regions.set_title(f"{trace.instance.scenario}: t = {trace.end_s / unit:.1f} {label}")
+    title = f"{trace.instance.scenario}: t = {trace.end_s / unit:.1f} {label}"
+    regions.set_title(title, parse_math=False)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[:, :, :3].copy()
 
@@ -77,7 +78,8 @@ def _draw_regions(trace: EpisodeTrace, axes: Any, unit: float) -> None:
     axes.set_ylim(-0.05, len(gpus))
     axes.set_yticks(np.arange(len(gpus)) + 0.45)
     names = trace.instance.region_names
-    axes.set_yticklabels([f"{name} ({n})" for name, n in zip(names, gpus, strict=True)])
+    labels = [f"{name} ({n})" for name, n in zip(names, gpus, strict=True)]
+    axes.set_yticklabels(labels, parse_math=False)
     axes.autoscale_view(scaley=False)
 
 
@@ -103,11 +105,12 @@ def _draw_links(trace: EpisodeTrace, axes: Any, unit: float) -> None:
     busiest = sorted(use, key=lambda link: -use[link].max())[:8]
     for u, v in busiest:
         names = trace.instance.region_names
-        axes.step(
-            times / unit, use[u, v], where="post", linewidth=1, label=f"{names[u]} > {names[v]}"
-        )
+        label = f"from {names[u]} to {names[v]}"  # a legend leaves out what begins with "_"
+        axes.step(times / unit, use[u, v], where="post", linewidth=1, label=label)
     axes.axvline(trace.end_s / unit, color="#333333", linewidth=0.8)
     axes.set_ylim(0, 1.05)
     axes.set_ylabel("link use")
     if busiest:
-        axes.legend(fontsize=6, ncols=2, loc="upper right", frameon=False)
+        legend = axes.legend(fontsize=6, ncols=2, loc="upper right", frameon=False)
+        for text in legend.get_texts():
+            text.set_parse_math(False)

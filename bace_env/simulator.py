@@ -87,6 +87,11 @@ class View:
         return _read_only(self._prices)
 
     @property
+    def usd_per_gpu_h(self) -> FloatArray:
+        """P_r of the built-in policies: a GPU's electricity for an hour, with power and PUE."""
+        return np.asarray(self.price_usd_per_kwh * self.arrays.kw_per_gpu)
+
+    @property
     def congestion(self) -> float:
         """Alpha of Eq. 11: reserved share of all inter-region bandwidth."""
         return float(placement.congestion(self.arrays, self.state.link_used))

@@ -42,7 +42,7 @@ _INTERRUPTED = 130  # as a shell says it
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-def _integer(least: int) -> Callable[[str], int]:
+def _integer(least: int, most: int) -> Callable[[str], int]:
     """A parser of option values whose error gives the rule and the value."""
 
     def parse(text: str) -> int:
@@ -50,8 +50,8 @@ def _integer(least: int) -> Callable[[str], int]:
             value = int(text)
         except ValueError:
             value = least - 1
-        if value < least:
-            raise typer.BadParameter(f"must be an integer of at least {least}, got {text!r}")
+        if not least <= value <= most:
+            raise typer.BadParameter(f"must be an integer from {least} to {most}, got {text!r}")
         return value
 
     return parse
@@ -66,19 +66,23 @@ def compare(
         str, typer.Option(metavar="NAME|FILE", help="Preset or TOML file.")
     ] = "paper",
     episodes: Annotated[
-        int, typer.Option(parser=_integer(1), metavar="N", help="Workloads drawn.")
+        int, typer.Option(parser=_integer(1, 10**6), metavar="N", help="Workloads drawn.")
     ] = 30,
     seed: Annotated[
         int,
         typer.Option(
-            parser=_integer(0), metavar="S", help="Seed of the workloads and of random policies."
+            parser=_integer(0, 2**53 - 1),
+            metavar="S",
+            help="Seed of the workloads and of random policies.",
         ),
     ] = 0,
     set_: Annotated[
         list[str],
         typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario field; repeatable."),
     ] = [],  # noqa: B006
-    workers: Annotated[int, typer.Option(parser=_integer(1), metavar="N", help="Processes.")] = 1,
+    workers: Annotated[
+        int, typer.Option(parser=_integer(1, 1000), metavar="N", help="Processes.")
+    ] = 1,
     json_: Annotated[
         str | None, typer.Option("--json", metavar="FILE|-", help="Write the results as JSON.")
     ] = None,

@@ -151,7 +151,9 @@ class ReferenceSimulator:
     def decide(self) -> tuple[int, list[int], list[int]] | None:
         """The first job in order that can start, with its path and GPUs."""
         every = range(len(self.regions))
-        self.prices = [next(price_steps(r, after(self.now)))[2] for r in self.regions]
+        self.prices = [  # P_r: what a GPU costs per hour
+            r["kw_per_gpu"] * next(price_steps(r, after(self.now)))[2] for r in self.regions
+        ]
         all_gpus = [r["gpus"] for r in self.regions]
         free = list(all_gpus)
         for job in [self.results[j] for j in self.running]:

@@ -150,8 +150,8 @@ def without_link(instance: Data, _: Data) -> None:
     instance["link_bytes_per_s"][A][B] = 0.0
 
 
-def later_arrival(instance: Data, _: Data) -> None:
-    instance["jobs"][U]["arrival_s"] = 5.0
+def later_arrival(instance: Data, trace: Data) -> None:
+    instance["jobs"][U]["arrival_s"] = trace["jobs"][U]["arrival_s"] = 5.0
 
 
 def more_iterations(instance: Data, _: Data) -> None:
@@ -200,7 +200,7 @@ MUTATIONS: dict[str, tuple[Callable[[Data, Data], None], str]] = {
         r"u: link A -> B has 1\.25e\+08 bytes/s \(Eq\. 6\), 2e\+08 used",
     ),
     "no link": (without_link, r"u: link A -> B has 0 bytes/s \(Eq\. 6\)"),
-    "dropped job": (never_started, "each started job must be decided exactly once"),
+    "dropped job": (never_started, "each started job must be decided exactly once|v: never start"),
     "decision twice": (decided_twice, "each started job must be decided exactly once"),
     "decision missing": (never_decided, "each started job must be decided exactly once"),
     "decisions out of order": (decided_backwards, "decision times must not descend"),

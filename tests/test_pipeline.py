@@ -315,14 +315,14 @@ def test_measured_comp_time_of_one_value_scales_ideally_below_it() -> None:
     [
         # k = 4, M = 3: one hop inside (0.5 s), two between, 0.1 s of latency, 4 * 4 s of compute.
         (pipeline.T_COMM_RESERVED, 2 * (0.5 + 2 * 4.0 + 0.1 + 16 + 2 * 4.0)),  # A / (A / t_comp)
-        # A / free is 100 / 20 and 100 / 40: the slower one is the bottleneck.
-        (pipeline.T_COMM_RESIDUAL, 2 * (0.5 + 5.0 + 2.5 + 0.1 + 16 + 2 * 5.0)),
+        # A / free is 100 / 50 and 100 / 100, and never more than A / b_j = t_comp.
+        (pipeline.T_COMM_RESIDUAL, 2 * (0.5 + 2.0 + 1.0 + 0.1 + 16 + 2 * 4.0)),
         (pipeline.T_COMM_HIDDEN, 2 * (0.5 + 2 * 0.5 + 0.1 + 16 + 2 * 4.0)),
     ],
 )
 def test_a_hop_between_regions_has_three_forms(form: int, expected: float) -> None:
     found = pipeline.path_iteration_time(
-        form, 100.0, 4.0, 0.5, 3, 4, 2, 0.1, 20.0, 1 / 20.0 + 1 / 40.0
+        form, 100.0, 4.0, 0.5, 3, 4, 2, 0.1, 50.0, 1 / 50.0 + 1 / 100.0
     )
     assert found == pytest.approx(expected)
 

@@ -63,7 +63,7 @@ def assert_same_episode(instance: Instance, spec: str) -> None:
 def test_random_instances_give_the_same_episode(chunk: int) -> None:
     for seed in range(chunk * INSTANCES_PER_CHUNK, (chunk + 1) * INSTANCES_PER_CHUNK):
         instance = random_instance(np.random.default_rng(seed))
-        for spec in SPECS:
+        for spec in SPECS[seed % 2 :: 2]:
             try:
                 assert_same_episode(instance, spec)
             except AssertionError as error:

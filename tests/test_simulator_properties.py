@@ -476,3 +476,56 @@ def test_jobs_without_iterations_finish_when_they_start() -> None:
     waits = [d for d in trace.decisions if d.job is None]
     assert {d.time_s for d in trace.decisions} == {3.0}
     assert len(waits) == 4
+
+
+def use_one_link_by_turns(needs: list[float], capacity: float) -> Simulator:
+    """Jobs 0 and 1 reserve on 0 -> 1, job 2 as much as job 1 on 0 -> 2; then job 0 finishes."""
+    links = np.zeros((3, 3))
+    links[0, 1:] = capacity
+    tables = [np.array([10.0, 5.0]), np.array([10.0, 5.0]), np.array([8.0, 4.0, 3.0, 2.0])]
+    instance = make_instance(
+        [5, 4, 4],
+        tables,
+        [(0.0, 0, 1), (0.0, 1, 9), (0.0, 1, 9), (0.0, 2, 1)],
+        links=links,
+        act_bytes=[5 * needs[0], 5 * needs[1], 0.2],
+        micro_batches=[8, 8, 8],
+    )
+    simulator = Simulator(instance)
+    for job, path in enumerate([(0, 1), (0, 1), (0, 2)]):
+        simulator.step(Placement(job, path, (1, 1)))
+    simulator.step(WAIT)
+    assert simulator.view.running.tolist() == [1, 2]
+    return simulator
+
+
+def test_an_unused_link_is_exactly_empty() -> None:
+    simulator = use_one_link_by_turns([0.1, 0.2], 5.0)  # 0.1 + 0.2 - 0.1 - 0.2 is not 0 in floats
+    while simulator.view.running.size:
+        simulator.step(WAIT)
+    assert not simulator.view.state.link_used.any()
+
+
+def test_equal_reservations_leave_equal_bandwidth_whatever_happened_before() -> None:
+    simulator = use_one_link_by_turns([3.9, 0.3], 5.0)
+    action = make_policy("cr-ldf").act(simulator.view)
+    assert action == Placement(3, (0, 1), (3, 1))  # a tie of 0 -> 1 and 0 -> 2
+
+
+def test_the_tolerance_of_a_full_link_is_no_bandwidth_to_share() -> None:
+    """The link is exactly full; 0.5 bytes/s more are within the tolerance of Eq. 6."""
+    instance = make_instance(
+        [2, 2],
+        [np.array([1.0, 1.0])] * 2,
+        [(0.0, 0, 1), (0.0, 1, 1)],
+        links=np.array([[0.0, 1e9], [0, 0]]),
+        act_bytes=[1e9, 0.5],
+        t_comm="residual",
+    )
+    simulator = Simulator(instance)
+    simulator.step(Placement(0, (0, 1), (1, 1)))
+    try:
+        simulator.step(Placement(1, (0, 1), (1, 1)))
+    except InvalidPlacementError:
+        return
+    assert simulator.trace("x").iteration_s[1] >= 2 * (2 + 1)  # at least the compute time

@@ -1,6 +1,7 @@
 """Means, bootstrap intervals and paired ratios, and what they say where data are degenerate."""
 
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from bace_env.types import FloatArray
 from eval.statistics import Estimate, estimate_means, paired_ratios
 
-DRAWS = {
+DRAWS: dict[str, tuple[Callable[[np.random.Generator, tuple[int, int]], FloatArray], float]] = {
     "normal": (lambda rng, size: rng.normal(5.0, 2.0, size), 5.0),
     "uniform": (lambda rng, size: rng.uniform(0.0, 1.0, size), 0.5),
     "exponential": (lambda rng, size: rng.exponential(3.0, size), 3.0),
@@ -36,6 +37,15 @@ def test_intervals_hold_the_true_mean_in_about_95_of_100_cases(name: str) -> Non
     held = [e.low <= truth <= e.high for e in estimates if e.low is not None and e.high is not None]
     assert len(held) == 600
     assert 0.90 <= np.mean(held) <= 0.98
+
+
+@pytest.mark.parametrize("n", [1000, 1001, 3000])
+def test_intervals_of_many_seeds_are_those_of_the_normal_distribution(n: int) -> None:
+    row = np.random.default_rng(9).exponential(2.0, (1, n))
+    (estimate,) = estimate_means(row)
+    half = 1.96 * row.std() / np.sqrt(n)
+    assert estimate.low == pytest.approx(row.mean() - half, abs=0.12 * half)
+    assert estimate.high == pytest.approx(row.mean() + half, abs=0.12 * half)
 
 
 def test_more_data_make_intervals_shorter() -> None:
