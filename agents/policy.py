@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
 
-from bace_env.errors import ConfigError
+from bace_env.errors import BaceError, ConfigError
 from bace_env.schema import nearest
 from bace_env.simulator import Action, View
 
@@ -61,8 +61,8 @@ def make_policy(spec: str) -> Policy:
     made = _load(target)
     try:
         policy = made(arg) if arg else made()
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"policy {spec!r}: {error}") from None
+    except Exception as error:  # whatever a user's class raises: they want to read it
+        raise ConfigError(f"policy {spec!r}: {_reason(error)}") from error
     if not isinstance(policy, Policy):
         raise ConfigError(f"policy {spec!r}: needs a name, reset(seed) and act(view)")
     return policy
@@ -78,8 +78,16 @@ def _load(target: str) -> type:
         else:
             module = importlib.import_module(module_name)
         return cast(type, getattr(module, class_name))
-    except (ImportError, AttributeError, OSError, SyntaxError) as error:
-        raise ConfigError(f"policy {target!r}: cannot be imported: {error}") from None
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:  # a module of the user's may raise anything
+        raise ConfigError(f"policy {target!r}: cannot be imported: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    """The message; errors that are not about values are named, for the author of the policy."""
+    plain = isinstance(error, BaceError | ValueError | TypeError | ImportError | AttributeError)
+    return str(error) if plain else f"{type(error).__name__}: {error}"
 
 
 def _import_file(path: Path) -> object:

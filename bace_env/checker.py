@@ -32,8 +32,10 @@ def check_trace(trace: EpisodeTrace) -> None:
 
 def violations(instance: dict[str, Any], trace: dict[str, Any]) -> list[str]:
     """Contradictions between the two exports, each in words with its numbers; empty if none."""
+    problems = _form_problems(instance, trace)
+    if problems:
+        return problems  # the rest would not know what it speaks of
     region_index = {region["name"]: r for r, region in enumerate(instance["regions"])}
-    problems: list[str] = []
     starts = [d["job"] for d in trace["decisions"] if d["job"] is not None]
     if sorted(starts) != [j["job"] for j in trace["jobs"] if j["start_s"] is not None]:
         problems.append(f"each started job must be decided exactly once, got {starts}")
@@ -59,13 +61,41 @@ def violations(instance: dict[str, Any], trace: dict[str, Any]) -> list[str]:
     return problems
 
 
+def _form_problems(instance: dict[str, Any], trace: dict[str, Any]) -> list[str]:
+    """What must agree before numbers can be compared: the jobs, and each placement's shape."""
+    for field in ("scenario", "seed"):
+        if trace[field] != instance[field]:
+            return [f"{field} must be that of the instance, got {trace[field]!r}"]
+    expected = [(job["name"], job["arrival_s"]) for job in instance["jobs"]]
+    if [(job["name"], job["arrival_s"]) for job in trace["jobs"]] != expected:
+        return ["the trace must hold all jobs of the instance, in order, with their arrivals"]
+    regions = {region["name"] for region in instance["regions"]}
+    problems = []
+    for job in trace["jobs"]:
+        path, gpus = job["path"], job["gpus"]
+        if (job["start_s"] is None) != (job["finish_s"] is None):
+            problems.append(f"{job['name']}: start_s and finish_s go together")
+        if (
+            len(path) != len(gpus)
+            or not regions.issuperset(path)
+            or not all(isinstance(n, int) for n in gpus)
+        ):
+            problems.append(
+                f"{job['name']}: a path needs regions of the instance and whole GPUs for each, "
+                f"got {path} and {gpus}"
+            )
+        if job["start_s"] is None and (path or job["cost_usd"] or job["energy_kwh"]):
+            problems.append(f"{job['name']}: never started, but has a path, energy or cost")
+    return problems
+
+
 def _placement_problems(
     instance: dict[str, Any], job: dict[str, Any], spec: dict[str, Any], path: list[int]
 ) -> list[str]:
     profile = instance["profiles"][spec["profile"]]
     k = sum(job["gpus"])
     problems = []
-    if len(set(path)) != len(path) or not path or len(path) != len(job["gpus"]):
+    if len(set(path)) != len(path) or not path:
         problems.append(f"{job['name']}: a path needs distinct regions, got {job['path']}")
     if min(job["gpus"], default=0) < 1:
         problems.append(f"{job['name']}: each region gives at least one GPU, got {job['gpus']}")

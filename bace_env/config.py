@@ -1,5 +1,6 @@
 """The one strict loader of scenarios: presets, files and `--set a.b=value` all pass through it."""
 
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -19,7 +20,7 @@ def preset_names() -> list[str]:
 
 
 def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario:
-    """Load a preset by name or a TOML file by path, apply `a.b=value` overrides, validate all.
+    """Load a preset by name, or a TOML (or .json) file, apply `a.b=value` overrides, validate all.
 
     Args:
         source: A preset's name, or a path (anything with a suffix or a slash).
@@ -31,9 +32,12 @@ def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario
     """
     label, text = _read(source)
     try:
-        data = tomllib.loads(text)
+        data = json.loads(text) if label.endswith(".json") else tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError: also a number of 5000 digits
-        raise ConfigError(f"scenario {label}: not valid TOML: {error}") from None
+        kind = "JSON" if label.endswith(".json") else "TOML"
+        raise ConfigError(f"scenario {label}: not valid {kind}: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"scenario {label}: must be a table of tables, got {data!r:.80}")
     for override in overrides:
         _apply(data, override)
     return parse_scenario(data, label)

@@ -1,5 +1,6 @@
 """One sampled workload on one cluster: names, kernel arrays and the objective's references."""
 
+import heapq
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -143,27 +144,23 @@ def srpt_mean_flow_time(arrival_s: FloatArray, duration_s: FloatArray) -> float:
 
     SRPT minimises it (Schrage 1968). Both arrays are `(N,)`, arrivals ascending.
     """
-    n = arrival_s.size
-    remaining, arrived = np.empty(n), np.empty(n)  # present jobs, [head, tail), ascending
-    head, tail, i = 0, 0, 0
+    n, i = arrival_s.size, 0
     now, total = 0.0, 0.0
-    while i < n or head < tail:
-        if head == tail:
+    present = [
+        (0.0, 0.0) for _ in range(0)
+    ]  # (remaining, arrived), a heap; so numba knows its type
+    while i < n or present:
+        if not present:
             now = max(now, arrival_s[i])
         while i < n and arrival_s[i] <= now:
-            k = tail
-            while k > head and remaining[k - 1] > duration_s[i]:
-                remaining[k], arrived[k] = remaining[k - 1], arrived[k - 1]
-                k -= 1
-            remaining[k], arrived[k] = duration_s[i], arrival_s[i]
-            tail += 1
+            heapq.heappush(present, (duration_s[i], arrival_s[i]))
             i += 1
+        remaining, arrived = heapq.heappop(present)
         until = arrival_s[i] if i < n else np.inf
-        if now + remaining[head] <= until:
-            now += remaining[head]
-            total += now - arrived[head]
-            head += 1
+        if now + remaining <= until:
+            now += remaining
+            total += now - arrived
         else:
-            remaining[head] -= until - now
+            heapq.heappush(present, (remaining - (until - now), arrived))
             now = until
     return total / n

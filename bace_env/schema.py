@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -46,6 +47,10 @@ Count = Annotated[int, Field(ge=1, le=10**15)]
 CountOrZero = Annotated[int, Field(ge=0, le=10**15)]
 GpuCount = Annotated[int, Field(ge=1, le=1_000_000)]  # t_comp is tabulated for every k up to it
 Name = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_printable)]
+
+
+def _infinity(value: object) -> object:
+    return math.inf if value == "inf" else value
 
 
 class _Model(BaseModel):
@@ -131,7 +136,8 @@ class Pipeline(_Model):
 
     form: Literal["uncapped", "layered"] = "uncapped"
     t_comm: Literal["reserved", "residual", "hidden"] = "reserved"
-    intra_gbps: Annotated[float, Field(ge=1e-15)] = 25.0  # inf: a hop inside a region costs nothing
+    # inf (in JSON "inf"): a hop inside a region costs nothing.
+    intra_gbps: Annotated[float, BeforeValidator(_infinity), Field(ge=1e-15)] = 25.0
     sequence_tokens: Count = 2048
     micro_batch_samples: Count = 1
     bytes_per_value: Count = 2

@@ -1,7 +1,9 @@
 """Many episodes: every policy on the same instances, in this process or in several."""
 
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
 
@@ -9,7 +11,8 @@ import numpy as np
 
 from agents.policy import make_policy
 from bace_env.checker import check_trace
-from bace_env.scenario import build_instance, episode_seed
+from bace_env.errors import BaceError
+from bace_env.scenario import Sampler, episode_seed
 from bace_env.schema import Scenario
 from bace_env.trace import EpisodeTrace
 from bace_env.types import FloatArray
@@ -49,19 +52,25 @@ class Comparison:
     traces: tuple[tuple[EpisodeTrace, ...], ...]  # per seed, per policy; empty if not kept
 
 
-def run_seed(request: Request, seed: int) -> SeedResult:
-    """Run every policy on the instance of one seed."""
-    instance = build_instance(request.scenario, seed)
-    rows, traces = [], []
-    for spec in request.policies:
-        trace = run_episode(instance, make_policy(spec))
-        if request.check:
-            check_trace(trace)
-        metrics = episode_metrics(trace)
-        rows.append([metrics[name] for name in METRICS])
-        if request.keep_traces:
-            traces.append(trace)
-    return SeedResult(seed, np.array(rows), tuple(traces))
+def run_seeds(request: Request, seeds: Sequence[int]) -> Iterator[SeedResult]:
+    """Run every policy on the instance of each seed."""
+    sampler = Sampler(request.scenario)
+    for seed in seeds:
+        instance = sampler.draw(seed)
+        rows, traces = [], []
+        for spec in request.policies:
+            trace = run_episode(instance, make_policy(spec))
+            if request.check:
+                check_trace(trace)
+            metrics = episode_metrics(trace)
+            rows.append([metrics[name] for name in METRICS])
+            if request.keep_traces:
+                traces.append(trace)
+        yield SeedResult(seed, np.array(rows), tuple(traces))
+
+
+def _run_chunk(request: Request, seeds: Sequence[int]) -> list[SeedResult]:
+    return list(run_seeds(request, seeds))
 
 
 def run_comparison(
@@ -83,20 +92,31 @@ def run_comparison(
     """
     seeds = tuple(episode_seed(seed, episode) for episode in range(episodes))
     names = tuple(make_policy(spec).name for spec in request.policies)
+    results = []
     # The first seed runs here: errors come before any process starts, and compiled kernels are in
     # the cache when the others look for them.
-    results = [run_seed(request, seeds[0])]
-    on_seed()
-    rest = seeds[1:]
-    if workers > 1 and rest:
-        with ProcessPoolExecutor(min(workers, len(rest)), mp_context=get_context("spawn")) as pool:
-            for result in pool.map(run_seed, [request] * len(rest), rest):
-                results.append(result)
-                on_seed()
-    else:
-        for one in rest:
-            results.append(run_seed(request, one))
-            on_seed()
+    alone = seeds[:1] if workers > 1 else seeds
+    for result in run_seeds(request, alone):
+        results.append(result)
+        on_seed()
+    rest = seeds[len(alone) :]
+    if rest:
+        # Several chunks per worker keep them busy to the end and the progress bar moving.
+        size = max(1, len(rest) // (8 * workers))
+        chunks = [rest[i : i + size] for i in range(0, len(rest), size)]
+        try:
+            with ProcessPoolExecutor(
+                min(workers, len(chunks)),
+                mp_context=get_context("spawn"),
+                initializer=signal.signal,  # Ctrl-C is for this process to answer
+                initargs=(signal.SIGINT, signal.SIG_IGN),
+            ) as pool:
+                for done in pool.map(_run_chunk, [request] * len(chunks), chunks):
+                    for result in done:
+                        results.append(result)
+                        on_seed()
+        except BrokenProcessPool:
+            raise BaceError("a worker process died; was there enough memory?") from None
     return _collect(request, names, results)
 
 

@@ -268,15 +268,15 @@ def _write_run(comparison: Comparison, folder: Path) -> None:
 
     request = comparison.request
     run = {
-        "scenario": request.scenario.model_dump(mode="json"),
+        "scenario": request.scenario.name,
         "fingerprint": request.scenario.fingerprint(),
         "policies": list(request.policies),
         "seeds": list(comparison.seeds),
         "versions": _versions(),
         "git_revision": _git_revision(),
     }
-    # JSON has no infinity; an unlimited rate inside a region is written as text.
-    dump("run.json", _finite(run))
+    dump("run.json", run)
+    dump("scenario.json", _finite(request.scenario.model_dump(mode="json", exclude_none=True)))
     dump("summary.json", to_json(comparison))
     with (folder / "episodes.csv").open("w", newline="", encoding="utf-8") as file:
         rows = _episode_rows(comparison)
@@ -301,6 +301,7 @@ def folder_name(policy: str) -> str:
 
 
 def _finite(data: Any) -> Any:
+    """Infinity as text, which `load_scenario` reads back: JSON has none."""
     if isinstance(data, dict):
         return {key: _finite(value) for key, value in data.items()}
     if isinstance(data, list):

@@ -237,7 +237,14 @@ def run_directory(command: CommandLine) -> Path:
 def test_the_run_directory_holds_everything(run_directory: Path, command: CommandLine) -> None:
     run = json.loads((run_directory / "run.json").read_text())
     policies = ("bace_patience=0.5,partial_fill", "random")
-    files = {"run.json", "summary.json", "episodes.csv", "report.md", "comparison.png"}
+    files = {
+        "run.json",
+        "scenario.json",
+        "summary.json",
+        "episodes.csv",
+        "report.md",
+        "comparison.png",
+    }
     files |= {f"instances/{seed}.json" for seed in run["seeds"]}
     files |= {f"traces/{name}/{seed}.json" for name in policies for seed in run["seeds"]}
     found = {str(f.relative_to(run_directory)) for f in run_directory.rglob("*") if f.is_file()}
@@ -247,7 +254,8 @@ def test_the_run_directory_holds_everything(run_directory: Path, command: Comman
     assert run["policies"] == ["bace:patience=0.5,partial_fill", "random"]
     assert run.keys() >= {"versions", "git_revision", "fingerprint"}
     assert run["versions"].keys() >= {"bace-env", "python", "numpy", "numba"}
-    assert parse_scenario(run["scenario"]).fingerprint() == run["fingerprint"]
+    saved = load_scenario(run_directory / "scenario.json")
+    assert saved.fingerprint() == run["fingerprint"]
 
 
 def test_the_csv_says_what_the_json_says(run_directory: Path) -> None:
@@ -546,3 +554,14 @@ def test_numbers_of_any_size_stay_readable(scale: float) -> None:
     text = console.file.getvalue()
     assert not re.search(r"nan|inf|…|\d{9}", text)
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("preset", ["fig1", "tiny"])
+def test_the_saved_scenario_loads_back_as_the_same(
+    preset: str, command: CommandLine, tmp_path: Path
+) -> None:
+    out = tmp_path / "saved"
+    command.run("--scenario", preset, "--episodes", "1", "--out", str(out))
+    saved = load_scenario(out / "scenario.json")
+    assert saved == load_scenario(preset)
+    assert saved.fingerprint() == load_scenario(preset).fingerprint()
