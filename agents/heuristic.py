@@ -14,6 +14,7 @@ from bace_env.placement import (
     RULE_LCF,
     RULE_LDF,
     RULE_PATHFINDER,
+    freest_region,
     priorities,
     propose,
 )
@@ -79,15 +80,15 @@ def _try_profile(
         _, most = propose(
             arrays,
             arrays.gpus,
-            np.zeros_like(state.link_used),
+            np.zeros((path.size, path.size)),
             prices,
             profile,
             target,
             options.rule,
             options.fill,
             options.partial_fill,
-            np.empty_like(path),
-            np.empty_like(alloc),
+            np.empty(path.size, np.int64),
+            np.empty(path.size, np.int64),
         )
         if gpus < min(wanted, most):
             return 0
@@ -103,7 +104,7 @@ def decide(
     Whether a job can start depends on its profile alone, so each profile is tried at most once.
     """
     n = state.counts[N_PENDING]
-    if state.free_gpus.max() < 1:
+    if freest_region(state.free_gpus, 1) < 0:
         return -1, 0
     pending = state.pending[:n]
     score = np.empty(n)

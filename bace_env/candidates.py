@@ -403,7 +403,10 @@ def hostable(arrays: Arrays, profile: int) -> bool:
     So along the highest bandwidth, with k_min GPUs: paths by price come and go with prices.
     """
     act_bytes, comp_s = arrays.act_bytes[profile], arrays.comp_s[profile]
-    k_min, orders = arrays.k_min[profile], _orders_when_empty(arrays)
+    k_min = arrays.k_min[profile]
+    if arrays.gpus.max() >= k_min:
+        return True
+    orders = _orders_when_empty(arrays)
     return any(
         walk(act_bytes, comp_s, number, gpus_up_to, room, k_min)[1] >= k_min
         for number, gpus_up_to, room in zip(

@@ -183,14 +183,15 @@ class Episodes:
         cost_usd = float(state.totals[b, 1])
         span = summary.makespan_s * float(arrays.gpus.sum())
         weighted = instance.cost_weight * cost_usd / instance.cost_ref_usd
-        return {
+        found = {
             "avg_jct_s": summary.avg_jct_s,
             "total_cost_usd": cost_usd,
             "objective": summary.mean_system_s / instance.jct_ref_s + weighted,
             "makespan_s": summary.makespan_s,
             "gpu_utilization": summary.gpu_s / span if span > 0 else 0.0,
-            "unfinished_jobs": float(summary.unfinished_jobs),
+            "unfinished_jobs": summary.unfinished_jobs,
         }
+        return {key: float(value) for key, value in found.items()}
 
 
 def refuse_options(options: Mapping[str, Any] | None) -> None:

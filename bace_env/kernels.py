@@ -87,7 +87,8 @@ def reset(arrays: Arrays, state: State, horizon_s: float) -> int:
     state.idle_since_s[0] = np.inf
     state.counts[:] = 0
     state.totals[:] = 0.0
-    state.free_gpus[:] = arrays.gpus
+    for r in range(arrays.gpus.size):
+        state.free_gpus[r] = arrays.gpus[r]
     state.link_used[:] = 0.0
     state.link_jobs[:] = 0
     state.status[:] = FUTURE

@@ -156,7 +156,8 @@ def comp_from_iteration_time(
 @kernel
 def intra_iteration_s(comp_s: FloatArray, intra_s: float, micro_batches: int) -> FloatArray:
     """Eq. 1 for every k with all hops inside one region, shape `(K + 1,)`; entry 0 is inf."""
-    table = np.full(comp_s.size, np.inf)
+    table = np.empty(comp_s.size)
+    table[0] = np.inf
     for k in range(1, comp_s.size):
         comm_max_s = intra_s if k > 1 else 0.0
         table[k] = iteration_time((k - 1) * intra_s, comm_max_s, comp_s[k], k, micro_batches)

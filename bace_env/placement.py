@@ -50,7 +50,10 @@ def cheapest_region(free_gpus: IntArray, prices: FloatArray, at_least: int) -> i
 @kernel
 def freest_region(free_gpus: IntArray, at_least: int) -> int:
     """The region with most free GPUs if it has that many (at least one), else -1."""
-    best = int(np.argmax(free_gpus))
+    best = 0
+    for r in range(1, free_gpus.size):
+        if free_gpus[r] > free_gpus[best]:
+            best = r
     return best if free_gpus[best] >= max(at_least, 1) else -1
 
 
@@ -260,7 +263,7 @@ def pathfinder(
         path[0], alloc[0] = single, target
         return 1, target
     best_length, best_gpus, best_price = 0, 0, np.inf
-    trial_path, trial_alloc = np.empty_like(path), np.empty_like(alloc)
+    trial_path, trial_alloc = np.empty(path.size, np.int64), np.empty(path.size, np.int64)
     for start in range(free_gpus.size):
         length, gpus = grow_path(
             arrays,
@@ -280,8 +283,8 @@ def pathfinder(
         price = mean_price(trial_path, trial_alloc, length, gpus, prices)
         if gpus > best_gpus or is_cheaper(price, best_price):
             best_length, best_gpus, best_price = length, gpus, price
-            path[:length] = trial_path[:length]
-            alloc[:length] = trial_alloc[:length]
+            for i in range(length):
+                path[i], alloc[i] = trial_path[i], trial_alloc[i]
     return best_length, best_gpus
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from agents.policy import REGISTRY
 from bace_env.checker import violations
-from bace_env.config import load_scenario, parse_scenario
+from bace_env.config import load_scenario
 from bace_env.scenario import episode_seed
 from eval import compare, report
 from eval.compare import BASELINES
