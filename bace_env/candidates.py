@@ -232,35 +232,56 @@ def fill_candidates(
     found: Candidates,
 ) -> None:
     """All distinct candidates of a profile; each may start now."""
+    n = free_gpus.size
     act_bytes, comp_s = arrays.act_bytes[profile], arrays.comp_s[profile]
     k_star, k_min = arrays.k_star[profile], arrays.k_min[profile]
+    targets, star = np.empty(budgets.size, np.int64), np.zeros((2, n), np.int64)
+    for i in range(budgets.size):
+        targets[i] = max(k_min, int(np.ceil(budgets[i] * k_star)))
     found.number[0] = 0
-    for start in range(free_gpus.size):
-        if free_gpus[start] < 1:
-            continue
-        first = found.number[0]
-        number = min(orders.number[0, start], orders.number[1, start])
-        shared = _shared_head(orders.region[0, start], orders.region[1, start], number)
-        for grow in range(GROWTHS + 1):
-            g = max(grow, 1) - 1
-            if grow != GROW_NONE and orders.number[g, start] == 1:
-                continue  # nowhere to go
-            if grow == GROW_PRICE and shared == orders.number[0, start] == orders.number[1, start]:
-                continue  # both grow alike
-            # Alone, a start is an order of one region.
-            number = orders.number[g, start] if grow != GROW_NONE else 1
-            gpus_up_to, room = orders.gpus[g, start], orders.room[g, start]
-            for i in range(budgets.size):
-                target = max(k_min, int(np.ceil(budgets[i] * k_star)))
-                length, gpus = walk(act_bytes, comp_s, number, gpus_up_to, room, target)
-                if gpus >= k_min and not _is_known(
-                    grow, length, gpus, shared, found.grow, found.length, found.gpus, first,
-                    found.number[0],
-                ):  # fmt: skip
-                    _add(found, start, grow, length, gpus, FILL_CHEAPEST)
-    alloc, other = np.empty(free_gpus.size, np.int64), np.empty(free_gpus.size, np.int64)
-    _add_other_fills(arrays, free_gpus, prices, orders, profile, alloc, other, found)
+    for start in range(n):
+        if free_gpus[start] >= 1:
+            star[0, start], star[1, start] = walk(
+                act_bytes, comp_s, orders.number[0, start], orders.gpus[0, start],
+                orders.room[0, start], k_star,
+            )  # fmt: skip
+            _add_paths(act_bytes, comp_s, k_min, targets, orders, start, found)
+    alloc, other = np.empty(n, np.int64), np.empty(n, np.int64)
+    if star[0].max() > 1:
+        _add_other_fills(free_gpus, prices, orders.region[0], k_min, star, alloc, other, found)
     _price_candidates(arrays, free_gpus, prices, orders, profile, alloc, found)
+
+
+@kernel
+def _add_paths(
+    act_bytes: float,
+    comp_s: FloatArray,
+    k_min: int,
+    targets: IntArray,
+    orders: Orders,
+    start: int,
+    found: Candidates,
+) -> None:
+    """The distinct paths from one start, for every growth and every number of GPUs aimed at."""
+    first = found.number[0]
+    number = min(orders.number[0, start], orders.number[1, start])
+    shared = _shared_head(orders.region[0, start], orders.region[1, start], number)
+    for grow in range(GROWTHS + 1):
+        g = max(grow, 1) - 1
+        if grow != GROW_NONE and orders.number[g, start] == 1:
+            continue  # nowhere to go
+        if grow == GROW_PRICE and shared == orders.number[0, start] == orders.number[1, start]:
+            continue  # both grow alike
+        # Alone, a start is an order of one region.
+        number = orders.number[g, start] if grow != GROW_NONE else 1
+        gpus_up_to, room = orders.gpus[g, start], orders.room[g, start]
+        for i in range(targets.size):
+            length, gpus = walk(act_bytes, comp_s, number, gpus_up_to, room, targets[i])
+            if gpus >= k_min and not _is_known(
+                grow, length, gpus, shared, found.grow, found.length, found.gpus, first,
+                found.number[0],
+            ):  # fmt: skip
+                _add(found, start, grow, length, gpus, FILL_CHEAPEST)
 
 
 @kernel
@@ -295,6 +316,9 @@ def _price_candidates(
             inverse_free[g, start, length - 1],
         )
         path = regions[g, start]
+        if length == 1:
+            found.usd_per_s[c] = k * prices[start] / 3600.0
+            continue
         allocate(found.fill[c], path, length, k, free_gpus, prices, alloc)
         total = 0.0
         for i in range(length):
@@ -304,47 +328,50 @@ def _price_candidates(
 
 @kernel
 def _add_other_fills(
-    arrays: Arrays,
     free_gpus: IntArray,
     prices: FloatArray,
-    orders: Orders,
-    profile: int,
+    regions: IntArray,
+    k_min: int,
+    star: IntArray,
     alloc: IntArray,
     other: IntArray,
     found: Candidates,
 ) -> None:
     """CR-LDF's placement, and Alg. 1's with an even spread, where Alg. 2 spreads otherwise.
 
-    `alloc` and `other` are scratch of shape `(R,)`.
+    Args:
+        free_gpus: Free GPUs, `(R,)`.
+        prices: What a GPU costs, `(R,)`.
+        regions: Orders by bandwidth, `(R, R)`.
+        k_min: The profile's.
+        star: Length and GPUs of each start's path for K*, `(2, R)`; 0 where it has none.
+        alloc: Scratch, `(R,)`.
+        other: Scratch, `(R,)`.
+        found: Candidates to add to.
     """
-    act_bytes, comp_s = arrays.act_bytes[profile], arrays.comp_s[profile]
-    k_star, k_min = arrays.k_star[profile], arrays.k_min[profile]
-    most = most_gpus(act_bytes, comp_s, k_min, k_star, orders)
+    most = star[1].max()
     freest = freest_region(free_gpus, 1)
-    best_start, best_length, best_price = -1, 0, np.inf
+    best, best_price = -1, np.inf
     for start in range(free_gpus.size):
-        number = orders.number[0, start]
-        gpus_up_to, room = orders.gpus[0, start], orders.room[0, start]
-        length, gpus = walk(act_bytes, comp_s, number, gpus_up_to, room, k_star)
-        order = orders.region[0, start]
+        length, gpus, order = star[0, start], star[1, start], regions[start]
         if length > 1 and start == freest and gpus >= k_min:
             allocate(FILL_IN_ORDER, order, length, gpus, free_gpus, prices, alloc)
             if not _is_alg2(order, length, gpus, free_gpus, prices, alloc, other):
                 _add(found, start, GROW_BANDWIDTH, length, gpus, FILL_IN_ORDER)
-        if length > 0 and gpus == most:
+        if length > 0 and gpus == most and most >= k_min:
             allocate(FILL_UNIFORM, order, length, gpus, free_gpus, prices, alloc)
             price = mean_price(order, alloc, length, gpus, prices)
-            if best_start < 0 or is_cheaper(price, best_price):
-                best_start, best_length, best_price = start, length, price
-    if best_start >= 0 and best_length > 1:
-        order = orders.region[0, best_start]
-        allocate(FILL_UNIFORM, order, best_length, most, free_gpus, prices, alloc)
-        known = _is_alg2(order, best_length, most, free_gpus, prices, alloc, other)
-        if not known and best_start == freest:
-            allocate(FILL_IN_ORDER, order, best_length, most, free_gpus, prices, other)
-            known = _are_equal(alloc, other, best_length)
+            if best < 0 or is_cheaper(price, best_price):
+                best, best_price = start, price
+    if best >= 0 and star[0, best] > 1:
+        length, order = star[0, best], regions[best]
+        allocate(FILL_UNIFORM, order, length, most, free_gpus, prices, alloc)
+        known = _is_alg2(order, length, most, free_gpus, prices, alloc, other)
+        if not known and best == freest:
+            allocate(FILL_IN_ORDER, order, length, most, free_gpus, prices, other)
+            known = _shared_head(alloc, other, length) == length
         if not known:
-            _add(found, best_start, GROW_BANDWIDTH, best_length, most, FILL_UNIFORM)
+            _add(found, best, GROW_BANDWIDTH, length, most, FILL_UNIFORM)
 
 
 @kernel
@@ -358,12 +385,7 @@ def _is_alg2(
     scratch: IntArray,
 ) -> bool:
     allocate(FILL_CHEAPEST, path, length, gpus, free_gpus, prices, scratch)
-    return _are_equal(alloc, scratch, length)
-
-
-@kernel
-def _are_equal(one: IntArray, other: IntArray, length: int) -> bool:
-    return _shared_head(one, other, length) == length
+    return _shared_head(alloc, scratch, length) == length
 
 
 @kernel

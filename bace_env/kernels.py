@@ -110,9 +110,10 @@ def current_prices(arrays: Arrays, now_s: float, out: FloatArray) -> None:
     t = now_s + time_tolerance(now_s)  # a change that happens now has happened
     for r in range(arrays.gpus.size):
         n = arrays.price_count[r]
-        out[r] = price_at(
-            arrays.price_time_s[r, :n], arrays.price_usd_per_kwh[r, :n], arrays.price_period_s[r], t
-        )
+        out[r] = arrays.price_usd_per_kwh[r, 0]
+        if n > 1:
+            times_s, prices = arrays.price_time_s[r, :n], arrays.price_usd_per_kwh[r, :n]
+            out[r] = price_at(times_s, prices, arrays.price_period_s[r], t)
 
 
 @kernel
@@ -130,8 +131,9 @@ def next_change_of_price(arrays: Arrays, now_s: float) -> float:
     soonest = np.inf
     for r in range(arrays.gpus.size):
         n = arrays.price_count[r]
-        change = next_price_change(arrays.price_time_s[r, :n], arrays.price_period_s[r], t)
-        soonest = min(soonest, change)
+        if n > 1:
+            times_s = arrays.price_time_s[r, :n]
+            soonest = min(soonest, next_price_change(times_s, arrays.price_period_s[r], t))
     return soonest
 
 
