@@ -4,7 +4,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from bace_env.jit import kernel
+from bace_env.jit import inner_kernel, kernel
 from bace_env.kernels import current_rates
 from bace_env.placement import (
     FILL_CHEAPEST,
@@ -35,7 +35,7 @@ class Options(NamedTuple):
     patience: float = 0.0  # start only with this share of K*, or of what the empty cluster gives
 
 
-@kernel
+@inner_kernel
 def _scores(arrays: Arrays, state: State, order: int, pending: IntArray, out: FloatArray) -> None:
     """The higher, the earlier; equal scores keep the order of arrival."""
     if order == ORDER_PRIORITY:
@@ -49,7 +49,7 @@ def _scores(arrays: Arrays, state: State, order: int, pending: IntArray, out: Fl
             out[i] = -i
 
 
-@kernel
+@inner_kernel
 def _try_profile(
     arrays: Arrays,
     state: State,

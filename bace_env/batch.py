@@ -23,7 +23,7 @@ from bace_env.candidates import (
     placement_of,
 )
 from bace_env.instance import Instance
-from bace_env.jit import kernel
+from bace_env.jit import inner_kernel, kernel
 from bace_env.kernels import (
     DEADLOCK,
     DECISION,
@@ -72,7 +72,7 @@ class World(NamedTuple):
     budgets: FloatArray  # (budgets,) shares of K*, the same for all
 
 
-@kernel
+@inner_kernel
 def arrays_row(a: Any, b: int) -> Arrays:  # Any: the scalars of an Arrays are arrays here
     """Episode b's arrays, as views."""
     return Arrays(
@@ -104,7 +104,7 @@ def orders_row(o: Orders, b: int) -> Orders:
     )  # fmt: skip
 
 
-@kernel
+@inner_kernel
 def slots_row(s: Slots, b: int) -> Slots:
     """Episode b's slots, as views."""
     return Slots(s.job[b], s.table[b], s.priority[b], s.hidden[b])
@@ -119,7 +119,7 @@ def candidates_row(c: Candidates, b: int) -> Candidates:
     )  # fmt: skip
 
 
-@kernel
+@inner_kernel
 def observe(world: World, b: int) -> None:
     """Work out slots, candidates, mask and features of episode b."""
     arrays, state = arrays_row(world.arrays, b), state_row(world.state, b)
@@ -155,7 +155,7 @@ def restart(world: World, b: int) -> None:
     observe(world, b)
 
 
-@kernel
+@inner_kernel
 def _carry_out(world: World, b: int, action: int) -> tuple[int, bool]:
     """Do what an action index says: advance()'s code, and whether the mask forbade it."""
     arrays, state = arrays_row(world.arrays, b), state_row(world.state, b)

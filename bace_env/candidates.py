@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bace_env.jit import kernel
+from bace_env.jit import inner_kernel, kernel
 from bace_env.pipeline import link_room, path_iteration_time
 from bace_env.placement import (
     FILL_CHEAPEST,
@@ -165,7 +165,7 @@ def walk(
     return length, gpus
 
 
-@kernel
+@inner_kernel
 def _shared_head(one: IntArray, other: IntArray, number: int) -> int:
     """How many entries two arrays have in common at their head."""
     for i in range(number):
@@ -174,7 +174,7 @@ def _shared_head(one: IntArray, other: IntArray, number: int) -> int:
     return number
 
 
-@kernel
+@inner_kernel
 def _is_known(
     grow: int,
     length: int,
@@ -194,7 +194,7 @@ def _is_known(
     return False
 
 
-@kernel
+@inner_kernel
 def _add(found: Candidates, start: int, grow: int, length: int, gpus: int, fill: int) -> None:
     c = found.number[0]
     found.start[c], found.grow[c], found.length[c] = start, grow, length
@@ -252,7 +252,7 @@ def fill_candidates(
     _price_candidates(arrays, free_gpus, prices, orders, profile, alloc, found)
 
 
-@kernel
+@inner_kernel
 def _add_paths(
     act_bytes: float,
     comp_s: FloatArray,
@@ -284,7 +284,7 @@ def _add_paths(
                 _add(found, start, grow, length, gpus, FILL_CHEAPEST)
 
 
-@kernel
+@inner_kernel
 def _price_candidates(
     arrays: Arrays,
     free_gpus: IntArray,
@@ -326,7 +326,7 @@ def _price_candidates(
         found.usd_per_s[c] = total / 3600.0
 
 
-@kernel
+@inner_kernel
 def _add_other_fills(
     free_gpus: IntArray,
     prices: FloatArray,
@@ -374,7 +374,7 @@ def _add_other_fills(
             _add(found, best, GROW_BANDWIDTH, length, most, FILL_UNIFORM)
 
 
-@kernel
+@inner_kernel
 def _is_alg2(
     path: IntArray,
     length: int,

@@ -24,11 +24,24 @@ _PACKAGE = Path(__file__).parent
 
 def kernel(function: _F) -> _F:
     """Compile on first call and keep the result on disk; plain Python with NUMBA_DISABLE_JIT=1."""
+    return _compiled(function, has_entry=True)
+
+
+def inner_kernel(function: _F) -> _F:
+    """A kernel that kernels alone call: without an entry from Python it compiles twice as fast.
+
+    Calling one from Python crashes the process.
+    """
+    return _compiled(function, has_entry=False)
+
+
+def _compiled(function: _F, *, has_entry: bool) -> _F:
     folder = Path(sys.modules[function.__module__].__file__ or __file__).parent
+    options = {"cache": True, "no_cfunc_wrapper": True, "no_cpython_wrapper": not has_entry}
     before = _numba.CACHE_DIR
     _numba.CACHE_DIR = str(_cache_directory(folder))
     try:
-        return cast(_F, cast(Any, njit)(cache=True, no_cfunc_wrapper=True)(function))
+        return cast(_F, cast(Any, njit)(**options)(function))
     finally:
         _numba.CACHE_DIR = before
 

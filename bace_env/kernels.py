@@ -6,7 +6,7 @@ in place and return status codes; `bace_env.simulator` turns codes into errors.
 
 import numpy as np
 
-from bace_env.jit import kernel
+from bace_env.jit import inner_kernel, kernel
 from bace_env.pipeline import (
     bandwidth_need,
     electricity_cost,
@@ -116,7 +116,7 @@ def current_prices(arrays: Arrays, now_s: float, out: FloatArray) -> None:
             out[r] = price_at(times_s, prices, arrays.price_period_s[r], t)
 
 
-@kernel
+@inner_kernel
 def current_rates(arrays: Arrays, now_s: float, out: FloatArray) -> None:
     """P_r of the policies: electricity of one GPU for an hour, USD, into `out` of shape `(R,)`."""
     current_prices(arrays, now_s, out)
@@ -124,7 +124,7 @@ def current_rates(arrays: Arrays, now_s: float, out: FloatArray) -> None:
         out[r] *= arrays.kw_per_gpu[r]
 
 
-@kernel
+@inner_kernel
 def next_change_of_price(arrays: Arrays, now_s: float) -> float:
     """When the next price changes anywhere; inf if none does."""
     t = now_s + time_tolerance(now_s)
@@ -163,7 +163,7 @@ def placed_iteration_time(
     )
 
 
-@kernel
+@inner_kernel
 def _check_regions(state: State, path: IntArray, alloc: IntArray) -> tuple[int, int]:
     for i in range(path.size):
         if path[i] < 0 or path[i] >= state.free_gpus.size:
@@ -247,7 +247,7 @@ def start_job(arrays: Arrays, state: State, job: int, path: IntArray, alloc: Int
     _drop_pending(state, job)
 
 
-@kernel
+@inner_kernel
 def _drop_pending(state: State, job: int) -> None:
     n = state.counts[N_PENDING]
     i = np.searchsorted(state.pending[:n], job)
@@ -256,7 +256,7 @@ def _drop_pending(state: State, job: int) -> None:
     state.counts[N_PENDING] = n - 1
 
 
-@kernel
+@inner_kernel
 def _release(state: State, job: int) -> None:
     for i in range(state.path_length[job]):
         r = state.path[job, i]
@@ -270,7 +270,7 @@ def _release(state: State, job: int) -> None:
     state.status[job] = FINISHED
 
 
-@kernel
+@inner_kernel
 def _complete_until(state: State, until_s: float) -> None:
     i = 0
     while i < state.counts[N_RUNNING]:
@@ -283,7 +283,7 @@ def _complete_until(state: State, until_s: float) -> None:
             i += 1
 
 
-@kernel
+@inner_kernel
 def _arrive_until(arrays: Arrays, state: State, until_s: float) -> None:
     n = arrays.arrival_s.size
     while state.counts[ARRIVED] < n and arrays.arrival_s[state.counts[ARRIVED]] <= until_s:
@@ -294,7 +294,7 @@ def _arrive_until(arrays: Arrays, state: State, until_s: float) -> None:
         state.counts[ARRIVED] += 1
 
 
-@kernel
+@inner_kernel
 def _next_finish(state: State) -> float:
     soonest = np.inf
     for i in range(state.counts[N_RUNNING]):
@@ -302,7 +302,7 @@ def _next_finish(state: State) -> float:
     return soonest
 
 
-@kernel
+@inner_kernel
 def _last_simultaneous(arrays: Arrays, state: State, first_s: float) -> float:
     """The latest event that counts as simultaneous with the one at `first_s`."""
     until = first_s + time_tolerance(first_s)
@@ -318,7 +318,7 @@ def _last_simultaneous(arrays: Arrays, state: State, first_s: float) -> float:
     return last
 
 
-@kernel
+@inner_kernel
 def next_event(arrays: Arrays, state: State) -> float:
     """Time of the next completion, arrival or price change; inf if none lies ahead."""
     soonest = _next_finish(state)
@@ -329,7 +329,7 @@ def next_event(arrays: Arrays, state: State) -> float:
     return soonest
 
 
-@kernel
+@inner_kernel
 def can_wait(arrays: Arrays, state: State) -> bool:
     """Whether anything lies ahead that WAIT could wait for.
 
@@ -339,7 +339,7 @@ def can_wait(arrays: Arrays, state: State) -> bool:
     return first < np.inf and first - _idle_since(arrays, state) <= arrays.price_cycle_s
 
 
-@kernel
+@inner_kernel
 def _idle_since(arrays: Arrays, state: State) -> float:
     """Since when only prices change: jobs are pending, none runs, none is to arrive; else inf."""
     all_arrived = state.counts[ARRIVED] == arrays.arrival_s.size

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bace_env.candidates import Candidates
-from bace_env.jit import kernel
+from bace_env.jit import inner_kernel
 from bace_env.kernels import can_wait, next_change_of_price, next_event
 from bace_env.pipeline import bandwidth_need
 from bace_env.placement import congestion
@@ -109,12 +109,12 @@ def allocate_observations(batch: int, sizes: dict[str, int]) -> Observation:
     )
 
 
-@kernel
+@inner_kernel
 def _squash(x: float) -> float:
     return x / (1.0 + abs(x)) if abs(x) < np.inf else np.sign(x)
 
 
-@kernel
+@inner_kernel
 def write_mask(
     arrays: Arrays, state: State, slots: Slots, candidates: Candidates, out: ByteArray
 ) -> None:
@@ -129,7 +129,7 @@ def write_mask(
         out[-1] = 1
 
 
-@kernel
+@inner_kernel
 def write_globals(
     arrays: Arrays,
     state: State,
@@ -154,7 +154,7 @@ def write_globals(
     out[9] = (state.counts[ARRIVED] - pending - running) / n_jobs
 
 
-@kernel
+@inner_kernel
 def write_regions(
     arrays: Arrays, state: State, prices: FloatArray, jct_ref_s: float, out: NDArray[np.float32]
 ) -> None:
@@ -183,13 +183,13 @@ def write_regions(
         out[at + 6] = _free_share(state.link_used[:, r], arrays.link_bytes_per_s[:, r])
 
 
-@kernel
+@inner_kernel
 def _free_share(used: FloatArray, capacity: FloatArray) -> float:
     total = capacity.sum()
     return min(max(1.0 - used.sum() / total, 0.0), 1.0) if total > 0 else 0.0
 
 
-@kernel
+@inner_kernel
 def write_links(arrays: Arrays, state: State, out: NDArray[np.float32]) -> None:
     """The `links` of `FEATURES`."""
     n = arrays.gpus.size
@@ -207,7 +207,7 @@ def write_links(arrays: Arrays, state: State, out: NDArray[np.float32]) -> None:
             at += 3
 
 
-@kernel
+@inner_kernel
 def write_jobs(
     arrays: Arrays,
     state: State,
@@ -249,7 +249,7 @@ def write_jobs(
         )  # fmt: skip
 
 
-@kernel
+@inner_kernel
 def _write_candidates(
     arrays: Arrays,
     profile: int,

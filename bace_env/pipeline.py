@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from bace_env.jit import kernel
+from bace_env.jit import inner_kernel, kernel
 from bace_env.types import FloatArray, IntArray
 
 #: A link may be filled up to `capacity * (1 + LINK_TOLERANCE)`: sums of reservations are floats.
@@ -43,7 +43,7 @@ def bandwidth_need(act_bytes: float, comp_s: float) -> float:
     return act_bytes / comp_s
 
 
-@kernel
+@inner_kernel
 def link_room(used_bytes_per_s: float, capacity: float) -> float:
     """Eq. 6 for one directed link: the largest b_j that may still be reserved; 0 without a link."""
     return capacity * (1 + LINK_TOLERANCE) - used_bytes_per_s
@@ -182,7 +182,7 @@ def uncapped_optimum(
     return k
 
 
-@kernel
+@inner_kernel
 def _step_at(times_s: FloatArray, period_s: float, t: float) -> tuple[float, int]:
     """Start of the period that t lies in, and index of the step in force (`[start, next)`)."""
     base = 0.0

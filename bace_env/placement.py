@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from bace_env.jit import kernel
+from bace_env.jit import inner_kernel, kernel
 from bace_env.pipeline import LINK_TOLERANCE, bandwidth_need, link_room
 from bace_env.types import Arrays, FloatArray, IntArray
 
@@ -29,7 +29,7 @@ RULE_PATHFINDER, RULE_LCF, RULE_LDF, RULE_CR_LCF, RULE_CR_LDF = 0, 1, 2, 3, 4
 PRICE_TOLERANCE = 1e-12
 
 
-@kernel
+@inner_kernel
 def is_cheaper(price: float, than: float) -> bool:
     """Whether `price` is lower by more than rounding."""
     if than == np.inf:
@@ -37,7 +37,7 @@ def is_cheaper(price: float, than: float) -> bool:
     return price < than - PRICE_TOLERANCE * max(abs(price), abs(than))
 
 
-@kernel
+@inner_kernel
 def cheapest_region(free_gpus: IntArray, prices: FloatArray, at_least: int) -> int:
     """The cheapest region with that many free GPUs (at least one), or -1."""
     best = -1
@@ -47,7 +47,7 @@ def cheapest_region(free_gpus: IntArray, prices: FloatArray, at_least: int) -> i
     return best
 
 
-@kernel
+@inner_kernel
 def freest_region(free_gpus: IntArray, at_least: int) -> int:
     """The region with most free GPUs if it has that many (at least one), else -1."""
     best = 0
@@ -57,7 +57,7 @@ def freest_region(free_gpus: IntArray, at_least: int) -> int:
     return best if free_gpus[best] >= max(at_least, 1) else -1
 
 
-@kernel
+@inner_kernel
 def next_region(
     link_bytes_per_s: FloatArray,
     free_gpus: IntArray,
@@ -132,7 +132,7 @@ def grow_path(
     return length, gpus
 
 
-@kernel
+@inner_kernel
 def joined_gpus(
     act_bytes: float,
     comp_s: FloatArray,
@@ -184,7 +184,7 @@ def allocate(
         left -= extra
 
 
-@kernel
+@inner_kernel
 def _next_cheapest(path: IntArray, length: int, prices: FloatArray, last: int) -> int:
     """Position of the region that follows the one at `last` by (price, id); -1: the first."""
     best = -1
@@ -196,12 +196,12 @@ def _next_cheapest(path: IntArray, length: int, prices: FloatArray, last: int) -
     return best
 
 
-@kernel
+@inner_kernel
 def _precedes(prices: FloatArray, u: int, v: int) -> bool:
     return prices[u] < prices[v] or (prices[u] == prices[v] and u < v)
 
 
-@kernel
+@inner_kernel
 def _allocate_evenly(
     path: IntArray, length: int, gpus: int, free_gpus: IntArray, alloc: IntArray
 ) -> None:
@@ -229,7 +229,7 @@ def _allocate_evenly(
             left -= 1
 
 
-@kernel
+@inner_kernel
 def mean_price(
     path: IntArray, alloc: IntArray, length: int, gpus: int, prices: FloatArray
 ) -> float:
@@ -240,7 +240,7 @@ def mean_price(
     return float(total / gpus)
 
 
-@kernel
+@inner_kernel
 def pathfinder(
     arrays: Arrays,
     free_gpus: IntArray,
@@ -288,7 +288,7 @@ def pathfinder(
     return best_length, best_gpus
 
 
-@kernel
+@inner_kernel
 def propose(
     arrays: Arrays,
     free_gpus: IntArray,
@@ -384,6 +384,6 @@ def priorities(arrays: Arrays, link_used: FloatArray, pending: IntArray, out: Fl
         out[i] = (1 - alpha) * (1 - intensity) + alpha * (1 - sensitivity)
 
 
-@kernel
+@inner_kernel
 def _comp_at_star(arrays: Arrays, profile: int) -> float:
     return float(arrays.comp_s[profile, arrays.k_star[profile]])

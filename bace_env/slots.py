@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bace_env.candidates import GROWTHS, Orders, most_gpus, walk
-from bace_env.jit import kernel
+from bace_env.jit import inner_kernel
 from bace_env.placement import freest_region, priorities
 from bace_env.types import N_PENDING, Arrays, BoolArray, FloatArray, IntArray, State
 
@@ -32,7 +32,7 @@ def allocate_slots(n_slots: int) -> Slots:
 _ANY, _STARTS, _PATHFINDER, _CR_LDF, _PATIENT = 0, 1, 2, 4, 8  # what can start a job, as bits
 
 
-@kernel
+@inner_kernel
 def _who_starts(
     act_bytes: float,
     comp_s: FloatArray,
@@ -64,7 +64,7 @@ def _who_starts(
     return who
 
 
-@kernel
+@inner_kernel
 def choose_slots(
     arrays: Arrays, state: State, orders: Orders, reach: IntArray, slots: Slots
 ) -> None:
@@ -101,7 +101,7 @@ def choose_slots(
     _number_tables(arrays.job_profile, slots, used)
 
 
-@kernel
+@inner_kernel
 def _fill_who(
     arrays: Arrays,
     free_gpus: IntArray,
@@ -127,7 +127,7 @@ def _fill_who(
         who[i] = of_profile[p]
 
 
-@kernel
+@inner_kernel
 def _number_tables(job_profile: IntArray, slots: Slots, used: int) -> None:
     """Jobs of one profile share a table of candidates."""
     tables = 0
@@ -141,7 +141,7 @@ def _number_tables(job_profile: IntArray, slots: Slots, used: int) -> None:
             tables += 1
 
 
-@kernel
+@inner_kernel
 def _show(
     by: FloatArray,
     who: IntArray,
