@@ -1,5 +1,6 @@
 """The one strict loader of scenarios: presets, files and `--set a.b=value` all pass through it."""
 
+import difflib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -7,10 +8,21 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from bace_env import schema
 from bace_env.errors import ConfigError
 from bace_env.schema import Scenario, nearest
+
+#: Every field that a scenario file may have, wherever it stands.
+_FIELDS = sorted(
+    {
+        name
+        for model in vars(schema).values()
+        if isinstance(model, type) and issubclass(model, BaseModel)
+        for name in model.model_fields
+    }
+)
 
 
 def preset_names() -> list[str]:
@@ -129,6 +141,9 @@ def _describe(problem: Any, data: Mapping[str, Any]) -> str:
     message = message[0].lower() + message[1:]
     if problem["type"] == "extra_forbidden":
         message = "unknown key"
+        close = difflib.get_close_matches(str(problem["loc"][-1]), _FIELDS, n=1)
+        if close:
+            message += f"; did you mean {close[0]!r}?"
     elif problem["type"] != "missing" and path and ", got " not in message:
         shown = repr(problem["input"])
         message += f", got {shown if len(shown) <= 80 else shown[:77] + '...'}"

@@ -313,16 +313,20 @@ def _check_size(regions: list[Region], scale: Scale) -> None:
 
 
 def _check_network(regions: list[Region], network: Network) -> None:
-    names = [region.name for region in regions]
-    if network.rule == "mean":
-        if network.links or network.flows != 1:
-            raise ValueError('network.links and network.flows go with rule = "listed"')
-        for region in regions:
-            if region.bandwidth_gbps is None and len(regions) > 1:
-                raise ValueError(
-                    f'regions.{region.name}.bandwidth_gbps: network.rule = "mean" needs it'
-                )
+    if network.rule == "listed":
+        _check_links(regions, network)
         return
+    if network.links or network.flows != 1:
+        raise ValueError('network.links and network.flows go with rule = "listed"')
+    for region in regions:
+        if region.bandwidth_gbps is None and len(regions) > 1:
+            raise ValueError(
+                f'regions.{region.name}.bandwidth_gbps: network.rule = "mean" needs it'
+            )
+
+
+def _check_links(regions: list[Region], network: Network) -> None:
+    names = [region.name for region in regions]
     seen: set[tuple[str, str]] = set()
     for link in network.links:
         where = f"network.links {link.source} -> {link.target}"
@@ -333,8 +337,18 @@ def _check_network(regions: list[Region], network: Network) -> None:
         directions = [(link.source, link.target), (link.target, link.source)]
         for direction in directions[: 2 if link.both_ways else 1]:
             if direction in seen:
-                raise ValueError(f"{where}: {direction[0]} -> {direction[1]} is given twice")
+                raise ValueError(
+                    f"{where}: {direction[0]} -> {direction[1]} is given twice "
+                    "(both_ways = false where the directions differ)"
+                )
             seen.add(direction)
+    joined = {name for direction in seen for name in direction}
+    for region in regions:
+        if region.bandwidth_gbps is not None and region.name not in joined and len(regions) > 1:
+            raise ValueError(
+                f'regions.{region.name}.bandwidth_gbps: network.rule = "listed" does not use it, '
+                f"and no link joins the region, got {region.bandwidth_gbps}"
+            )
 
 
 def _check_models(models: list[LanguageModel], pipeline: Pipeline) -> None:
@@ -370,6 +384,10 @@ def _check_jobs(scenario: Scenario) -> None:
             _require_known(job.dataset, datasets, f"{where}.dataset")
         if job.iterations is not None and job.dataset is not None:
             raise ValueError(f"{where}: give iterations or a dataset, not both")
+        if job.iterations is not None and job.epochs != 1.0:
+            raise ValueError(
+                f"{where}.epochs: goes with a dataset, not with iterations, got {job.epochs}"
+            )
         if job.iterations is None and not datasets:
             raise ValueError(f"{where}: needs iterations, or [[datasets]] to draw from")
     if scenario.workload.unit == "tokens":
@@ -387,7 +405,7 @@ def _check_arrivals(scenario: Scenario) -> None:
         where = f"jobs.{job.name}.arrival_h"
         if listed != (job.arrival_h is not None):
             raise ValueError(
-                f'{where}: goes with workload.arrivals = "listed", '
+                f'{where}: goes with [workload] arrivals = "listed", '
                 f"got {job.arrival_h} with {scenario.workload.arrivals!r}"
             )
         if job.arrival_h is not None:

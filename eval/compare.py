@@ -67,7 +67,7 @@ def compare(
     ] = "paper",
     episodes: Annotated[
         int, typer.Option(parser=_integer(1, 10**6), metavar="N", help="Workloads drawn.")
-    ] = 30,
+    ] = 100,
     seed: Annotated[
         int,
         typer.Option(
@@ -107,7 +107,7 @@ def compare(
     loaded = load_scenario(scenario, set_)
     _check_outputs(json_, out, plot)
     build_instance(loaded, episode_seed(seed, 0))  # refuses what no cluster could host
-    request = Request(loaded, tuple(specs), check=check, keep_traces=out is not None)
+    request = Request(loaded, tuple(specs), tuple(set_), check=check, keep_traces=out is not None)
     comparison = _run(request, seed, episodes, workers)
     if json_ is not None:
         text = json.dumps(report.to_json(comparison), indent=1, allow_nan=False) + "\n"

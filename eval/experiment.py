@@ -16,9 +16,14 @@ from bace_env.scenario import Sampler, episode_seed
 from bace_env.schema import Scenario
 from bace_env.trace import EpisodeTrace
 from bace_env.types import FloatArray
-from eval.metrics import METRICS, RATIOS, episode_metrics
+from eval.metrics import METRICS, RATIOS, TYPICAL, episode_metrics
 from eval.rollout import run_episode
-from eval.statistics import Estimate, estimate_means, paired_ratios
+from eval.statistics import (
+    Estimate,
+    estimate_geometric_means,
+    estimate_means,
+    paired_ratios,
+)
 
 
 @dataclass(frozen=True)
@@ -27,8 +32,14 @@ class Request:
 
     scenario: Scenario
     policies: tuple[str, ...]  # specs; the first is the reference
+    overrides: tuple[str, ...] = ()  # those that made the scenario, for titles and records
     check: bool = False
     keep_traces: bool = False
+
+    @property
+    def title(self) -> str:
+        """Name of the scenario and what was changed in it."""
+        return ", ".join([self.scenario.name, *self.overrides])
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,7 @@ class Comparison:
     names: tuple[str, ...]
     seeds: tuple[int, ...]
     values: dict[str, FloatArray]
-    estimates: dict[str, list[Estimate]]  # metric -> one per policy
+    estimates: dict[str, list[Estimate]]  # metric, ratio or TYPICAL -> one per policy
     traces: tuple[tuple[EpisodeTrace, ...], ...]  # per seed, per policy; empty if not kept
 
 
@@ -130,6 +141,8 @@ def _collect(request: Request, names: tuple[str, ...], results: Sequence[SeedRes
     flat = estimate_means(table)
     n = len(names)
     estimates = {name: flat[i * n : (i + 1) * n] for i, name in enumerate(values)}
+    for typical, ratio in TYPICAL.items():
+        estimates[typical] = estimate_geometric_means(values[ratio])
     return Comparison(
         request=request,
         names=names,

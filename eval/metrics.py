@@ -22,6 +22,9 @@ METRICS = (
 #: Ratio metric -> the metric whose per-seed ratio to the reference policy it is.
 RATIOS = {"jct_ratio": "avg_jct_s", "cost_ratio": "total_cost_usd"}
 
+#: Estimated from a ratio metric as a geometric mean: what the report shows.
+TYPICAL = {"typical_jct_ratio": "jct_ratio", "typical_cost_ratio": "cost_ratio"}
+
 
 def episode_metrics(trace: EpisodeTrace) -> dict[str, float]:
     """The `METRICS` of one episode.

@@ -24,8 +24,9 @@ from rich.table import Table
 import bace_env
 from bace_env.errors import ConfigError, ResultExistsError
 from eval.experiment import Comparison
-from eval.metrics import METRICS, RATIOS
+from eval.metrics import METRICS, RATIOS, TYPICAL
 from eval.statistics import Estimate
+from eval.verdict import FEWEST_FOR_INTERVAL, make_sentence, time_unit
 
 #: Formats that matplotlib writes and people use.
 PLOT_SUFFIXES = (".png", ".pdf", ".svg")
@@ -38,10 +39,13 @@ def make_table(comparison: Comparison, width: int = 80) -> Table:
     """
     reference = comparison.names[0]
     n = len(comparison.seeds)
-    unit, seconds = _time_unit(comparison.values["avg_jct_s"][0].mean())
+    few = n < FEWEST_FOR_INTERVAL
+    unit, seconds = time_unit(comparison.values["avg_jct_s"][0].mean())
     table = Table(
-        title=f"{comparison.request.scenario.name}: {n} workload{'s' * (n > 1)}; {reference} = 1",
-        caption="\nRatios: paired by workload; brackets: 95 % bootstrap interval.",
+        title=f"{comparison.request.title}: {_workloads(n)}; {reference} = 1",
+        caption=f"\nRatios to {reference} on a typical workload: geometric mean of the pairs"
+        + (".\n" if few else ",\nwith 95 % bootstrap interval. ")
+        + "JCT, cost ...: means. Wider terminal or --json: more.",
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
@@ -50,8 +54,8 @@ def make_table(comparison: Comparison, width: int = 80) -> Table:
         padding=(0, 1, 0, 0),
     )
     columns: dict[str, Callable[[int], str]] = {
-        "avg JCT ratio": lambda i: _with_interval(comparison.estimates["jct_ratio"][i]),
-        "cost ratio": lambda i: _with_interval(comparison.estimates["cost_ratio"][i]),
+        "JCT ratio": lambda i: _with_interval(comparison.estimates["typical_jct_ratio"][i], few),
+        "cost ratio": lambda i: _with_interval(comparison.estimates["typical_cost_ratio"][i], few),
         f"JCT ({unit})": lambda i: _number(comparison, "avg_jct_s", i, seconds),
         "cost ($)": lambda i: _number(comparison, "total_cost_usd", i),
         "GPUs": lambda i: _number(comparison, "gpu_utilization", i, 0.01, "{:.0f} %"),
@@ -79,6 +83,10 @@ def make_table(comparison: Comparison, width: int = 80) -> Table:
     return table
 
 
+def _workloads(n: int) -> str:
+    return "1 workload" if n == 1 else f"{n} workloads"
+
+
 def _number(
     comparison: Comparison, metric: str, policy: int, unit: float = 1.0, form: str = "{:.4g}"
 ) -> str:
@@ -89,50 +97,9 @@ def _number(
     return f"{value:.0f}" if form == "{:.4g}" and 1e3 <= abs(value) < 1e7 else form.format(value)
 
 
-def make_sentence(comparison: Comparison) -> str:
-    """Who wins by how much, in plain words, against the reference policy."""
-    reference = comparison.names[0]
-    if len(comparison.names) == 1:
-        return f"Only {reference} was run: there is nothing to compare it with."
-    return " ".join(
-        _verdict(comparison, ratio, what)
-        for ratio, what in (("jct_ratio", "average JCT"), ("cost_ratio", "electricity cost"))
-    )
-
-
-def _verdict(comparison: Comparison, ratio: str, what: str) -> str:
-    reference = comparison.names[0]
-    others = [
-        (estimate.mean, estimate, name)
-        for name, estimate in zip(comparison.names, comparison.estimates[ratio], strict=True)
-        if name != reference and estimate.mean is not None
-    ]
-    if len(others) < len(comparison.names) - 1:
-        return (
-            f"The ratio of {what} to {reference} does not exist: "
-            "its own must be positive on every workload."
-        )
-    mean, estimate, name = min(others, key=lambda other: other[0])
-    interval = ""
-    sure = estimate.low is not None and estimate.high is not None
-    if sure and estimate.low != estimate.high:
-        interval = f" (95 % interval {estimate.low:.3g} to {estimate.high:.3g})"
-        sure = not estimate.low <= 1.0 <= estimate.high  # type: ignore[operator]
-    if f"{mean:.3g}" == "1":
-        return f"{reference} and {name} have the same lowest {what}{interval}."
-    if mean > 1.0:
-        verdict = (
-            f"{reference} has the lowest {what}: the next, {name}, has {mean:.3g} times as much"
-        )
-    else:
-        verdict = f"{name} has the lowest {what}, {mean:.3g} times that of {reference}"
-    doubt = "" if sure else "; the two cannot be told apart on these workloads"
-    return f"{verdict}{interval}{doubt}."
-
-
 def to_json(comparison: Comparison) -> dict[str, Any]:
     """The JSON report; see docs/model.md for the meaning of each metric."""
-    metrics = [*METRICS, *RATIOS]
+    metrics = [*METRICS, *RATIOS, *TYPICAL]
     return {
         "scenario": comparison.request.scenario.name,
         "fingerprint": comparison.request.scenario.fingerprint(),
@@ -170,7 +137,10 @@ def save_plot(comparison: Comparison, path: Path) -> None:
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     width, position = 0.38, np.arange(len(names))
-    bars = (("jct_ratio", "average JCT", "#3b6ea5"), ("cost_ratio", "total cost", "#e0a243"))
+    bars = (
+        ("typical_jct_ratio", "average JCT", "#3b6ea5"),
+        ("typical_cost_ratio", "total cost", "#e0a243"),
+    )
     for side, (ratio, label, colour) in enumerate(bars):
         estimates = comparison.estimates[ratio]
         mean = np.array([np.nan if e.mean is None else e.mean for e in estimates])
@@ -188,7 +158,7 @@ def save_plot(comparison: Comparison, path: Path) -> None:
     axes.axhline(1.0, color="#333333", linewidth=0.8, linestyle="--")
     axes.set_xticks(position, names, rotation=20, ha="right", parse_math=False)
     axes.set_ylabel(f"relative to {names[0]}", parse_math=False)
-    title = f"{comparison.request.scenario.name}, {len(comparison.seeds)} workloads"
+    title = f"{comparison.request.title}: {_workloads(len(comparison.seeds))}"
     axes.set_title(title, parse_math=False)
     axes.margins(y=0.15)
     axes.legend(frameon=False, ncols=2, loc="upper left")
@@ -230,6 +200,7 @@ def save_run(comparison: Comparison, directory: Path) -> None:
         ResultExistsError: The directory exists.
     """
     require_fresh(directory)
+    directory.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
     try:
         _write_run(comparison, partial)
@@ -241,12 +212,13 @@ def save_run(comparison: Comparison, directory: Path) -> None:
 
 
 def require_fresh(directory: Path) -> None:
-    """Refuse a run directory that exists, or whose parent does not."""
+    """Refuse a run directory that exists or cannot be made; folders above it are made later."""
     if os.path.lexists(directory):
         raise ResultExistsError(
             f"--out {directory}: exists; results are never written over old ones"
         )
-    require_parent("--out", directory)
+    above = next(folder for folder in directory.absolute().parents if os.path.lexists(folder))
+    require_parent("--out", above / directory.name)
 
 
 def require_parent(option: str, path: Path) -> None:
@@ -270,6 +242,7 @@ def _write_run(comparison: Comparison, folder: Path) -> None:
     run = {
         "scenario": request.scenario.name,
         "fingerprint": request.scenario.fingerprint(),
+        "overrides": list(request.overrides),
         "policies": list(request.policies),
         "seeds": list(comparison.seeds),
         "versions": _versions(),
@@ -310,24 +283,26 @@ def _finite(data: Any) -> Any:
 
 
 def _markdown(comparison: Comparison) -> str:
-    scenario = comparison.request.scenario
+    scenario, n = comparison.request.scenario, len(comparison.seeds)
+    few = n < FEWEST_FOR_INTERVAL
     lines = [
-        f"# {scenario.name}",
+        f"# {comparison.request.title}",
         "",
         scenario.description,
         "",
         make_sentence(comparison),
         "",
-        "| policy | avg JCT ratio | cost ratio | avg JCT (s) | cost ($) | objective |",
+        "| policy | JCT ratio | cost ratio | avg JCT (s) | cost ($) | objective |",
         "|---|---|---|---|---|---|",
     ]
     estimates = comparison.estimates
     for i, name in enumerate(comparison.names):
-        cells = [_with_interval(estimates[ratio][i]) for ratio in RATIOS]
+        cells = [_with_interval(estimates[ratio][i], few) for ratio in TYPICAL]
         for metric in ("avg_jct_s", "total_cost_usd", "objective"):
-            cells.append(_with_interval(estimates[metric][i], digits=6))
+            cells.append(_with_interval(estimates[metric][i], few, digits=6))
         lines.append(f"| {name.replace('|', '&#124;')} | {' | '.join(cells)} |")
-    lines += ["", f"{len(comparison.seeds)} workloads; brackets: 95 % bootstrap interval.", ""]
+    note = "Ratios: geometric mean over workloads; brackets: 95 % bootstrap interval."
+    lines += ["", f"{_workloads(n)}. {note}", ""]
     return "\n".join([*lines, "![comparison](comparison.png)", ""])
 
 
@@ -349,21 +324,14 @@ def _git_revision() -> str | None:
     return done.stdout.strip()
 
 
-def _with_interval(estimate: Estimate, digits: int | None = None) -> str:
+def _with_interval(estimate: Estimate, few: bool, digits: int | None = None) -> str:
     if estimate.mean is None or estimate.low is None or estimate.high is None:
         return "none"
     form = f".{digits}g"
     if digits is None:
         form = ".2f" if 0.1 <= abs(estimate.mean) < 1000 else ".3g"
     mean, low, high = (f"{v:{form}}" for v in (estimate.mean, estimate.low, estimate.high))
-    return mean if estimate.low == estimate.high else f"{mean} [{low}, {high}]"
-
-
-def _time_unit(seconds: float) -> tuple[str, float]:
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * size:
-            return unit, size
-    return "s", 1.0
+    return mean if few or estimate.low == estimate.high else f"{mean} [{low}, {high}]"
 
 
 def print_report(comparison: Comparison, console: Console) -> None:

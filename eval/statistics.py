@@ -38,7 +38,9 @@ def estimate_means(samples: FloatArray, seed: int = 0) -> list[Estimate]:
     """
     estimates = []
     means = samples.mean(axis=1)
-    spread = np.ptp(samples, axis=1) > 1e-12 * np.abs(samples).max(axis=1, initial=0.0)
+    # Absolutely, too: the logarithm of a ratio of 1 is 0 but for rounding.
+    largest = np.abs(samples).max(axis=1, initial=0.0)
+    spread = np.ptp(samples, axis=1) > np.maximum(1e-12 * largest, np.finfo(float).tiny)
     low, high = means.copy(), means.copy()
     # BCa does not exist for some lopsided rows (nan); the percentile interval always does.
     methods: tuple[Literal["BCa", "percentile"], ...] = ("BCa", "percentile")
@@ -52,6 +54,20 @@ def estimate_means(samples: FloatArray, seed: int = 0) -> list[Estimate]:
         else:
             estimates.append(Estimate(float(mean), float(bottom), float(top)))
     return estimates
+
+
+def estimate_geometric_means(ratios: FloatArray, seed: int = 0) -> list[Estimate]:
+    """Geometric mean and interval of each row of ratios, `(rows, seeds)`.
+
+    Unlike the mean of ratios it does not depend on which policy is the reference: that of b / a is
+    one over that of a / b. A row with a ratio that is not positive, or none, has no estimate.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = np.where(ratios > 0, np.log(ratios), np.nan)
+    return [
+        Estimate(*(None if v is None else float(np.exp(v)) for v in (e.mean, e.low, e.high)))
+        for e in estimate_means(logs, seed)
+    ]
 
 
 def _bootstrap(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bace_env.types import FloatArray
-from eval.statistics import Estimate, estimate_means, paired_ratios
+from eval.statistics import Estimate, estimate_geometric_means, estimate_means, paired_ratios
 
 DRAWS: dict[str, tuple[Callable[[np.random.Generator, tuple[int, int]], FloatArray], float]] = {
     "normal": (lambda rng, size: rng.normal(5.0, 2.0, size), 5.0),
@@ -166,3 +166,20 @@ def test_ratios_never_warn_and_are_never_infinite(pairs: list[tuple[float, float
     assert not np.isinf(ratios).any()
     exists = (reference > 0) | (values == reference)
     assert (np.isnan(ratios) == ~exists).all()
+
+
+def test_geometric_means_do_not_depend_on_the_reference() -> None:
+    rng = np.random.default_rng(0)
+    ratios = rng.lognormal(0.3, 1.0, (3, 50))
+    forward, backward = estimate_geometric_means(ratios), estimate_geometric_means(1 / ratios)
+    for one, other, row in zip(forward, backward, ratios, strict=True):
+        assert one.mean is not None and other.mean is not None
+        assert one.mean == pytest.approx(1 / other.mean)
+        assert one.mean == pytest.approx(float(np.prod(row) ** (1 / row.size)))
+        assert one.low is not None and one.high is not None
+        assert one.low < one.mean < one.high
+
+
+def test_a_ratio_that_is_not_positive_has_no_geometric_mean() -> None:
+    found = estimate_geometric_means(np.array([[1.0, 0.0], [1.0, -1.0], [1.0, np.nan], [1.0, 1.0]]))
+    assert [estimate.mean for estimate in found] == [None, None, None, 1.0]
