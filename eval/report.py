@@ -65,7 +65,10 @@ def make_table(comparison: Comparison, width: int = 80) -> Table:
         "energy (kWh)": lambda i: _number(comparison, "energy_kwh", i),
         "decision (us)": lambda i: _number(comparison, "decision_us_p50", i, form="{:.0f}"),
     }
-    name_width = min(max(map(cell_len, ["policy", *comparison.names])), max(13, width // 7))
+    name_width = min(
+        max(map(cell_len, ["policy", *comparison.names])),
+        max(18 if width >= 80 else 13, width // 7),
+    )
     table.add_column("policy", overflow="fold", min_width=name_width)
     used = name_width
     shown: list[list[str]] = []

@@ -7,8 +7,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from agents.policy import REGISTRY
+from bace_env import schema
 from bace_env.config import load_scenario, parse_scenario, preset_names
 from bace_env.scenario import build_instance
 from eval.compare import compare
@@ -20,7 +22,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 def code_block(language: str) -> str:
     found = re.search(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
     assert found is not None
-    return found[1]
+    return found[1]  # the first of the language
 
 
 def test_it_is_short_and_shows_both_commands() -> None:
@@ -66,3 +68,22 @@ def test_it_names_every_policy_scenario_and_option() -> None:
     known |= {"--out", "--plot", "--check", "--no-baselines", "--help"}
     assert options <= known
     assert compare.__doc__
+
+
+def test_the_example_of_the_scenario_docs_loads() -> None:
+    text = (ROOT / "docs" / "scenario.md").read_text(encoding="utf-8")
+    found = re.search(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    assert found is not None
+    instance = build_instance(parse_scenario(tomllib.loads(found[1])), 0)
+    assert instance.job_names == ("first", "second")
+    assert instance.arrays.link_bytes_per_s[0, 1] == pytest.approx(9.4e9 / 8)
+    assert instance.arrays.link_bytes_per_s[1, 0] == pytest.approx(7.1e9 / 8)
+
+
+def test_the_scenario_docs_name_every_field() -> None:
+    text = (ROOT / "docs" / "scenario.md").read_text(encoding="utf-8")
+    models = [m for m in vars(schema).values() if isinstance(m, type) and issubclass(m, BaseModel)]
+    documented = [m for m in models if m is not schema.ArchitectureSpec]  # see preset physical
+    for model in documented:
+        for field in model.model_fields:
+            assert re.search(rf"\b{field}\b", text), f"{model.__name__}.{field}"
