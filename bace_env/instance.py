@@ -61,12 +61,13 @@ class Instance:
         """Reference of the average JCT, a lower bound of it, seconds.
 
         The larger of the mean of each job's best execution time, and the mean flow time of the SRPT
-        schedule of the works w_j on one fluid machine as fast as all GPUs together.
+        schedule of the works w_j on one fluid machine as fast as all GPUs together. 1 where there
+        is no work at all, so that the objective stays finite.
         """
         a = self.arrays
         best = a.iterations * a.iteration_s[a.job_profile, a.k_star[a.job_profile]]
         fluid = srpt_mean_flow_time(a.arrival_s, self.least_work_s / a.gpus.sum())
-        return max(float(best.mean()), fluid)
+        return max(float(best.mean()), fluid) or 1.0
 
     @cached_property
     def cost_ref_usd(self) -> float:
