@@ -621,11 +621,6 @@ def test_a_job_that_only_the_first_prices_let_in_is_refused() -> None:
         GeoPipelineEnv(parse_scenario(data))
 
 
-@pytest.mark.xfail(
-    raises=(ZeroDivisionError, RuntimeWarning),
-    strict=True,
-    reason="Instance.jct_ref_s is 0 without any work",
-)
 def test_an_episode_without_any_work_costs_nothing() -> None:
     jobs = [job.name for job in load_scenario("tiny").jobs]
     env = GeoPipelineEnv("tiny", overrides=[f"jobs.{name}.iterations=0" for name in jobs])
