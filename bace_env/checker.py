@@ -137,16 +137,18 @@ def _number_problems(
         p * _price_integral(instance["regions"][r], start, finish) / 3600
         for r, p in zip(path, kw, strict=True)
     )
-    scale = sum(
-        p * max(map(abs, instance["regions"][r]["price_usd_per_kwh"])) * duration / 3600
+    highest = sum(
+        p * max(map(abs, instance["regions"][r]["price_usd_per_kwh"])) / 3600
         for r, p in zip(path, kw, strict=True)
     )
+    # Positive and negative prices may cancel; a short job late in time is a difference of times.
+    scale = highest * (duration + 4 * np.finfo(float).eps / _RELATIVE * finish)
     expected = {
         "iteration_s": (iteration_s, iteration_s),
         "finish_s": (finish, finish),
         "bytes_per_s": (need if hops else 0.0, need),
         "energy_kwh": (sum(kw) * duration / 3600, sum(kw) * duration / 3600),
-        "cost_usd": (cost, scale),  # positive and negative prices may cancel in the sum
+        "cost_usd": (cost, scale),
     }
     return [
         f"{job['name']}: {field} must be {value!r}, got {job[field]!r}"

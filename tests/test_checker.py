@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from command_line import SMALL
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import instances
+from strategies import instances, make_instance
 
 from agents.policy import REGISTRY, make_policy
 from bace_env import checker
@@ -343,3 +344,16 @@ def test_the_checker_shares_no_code_with_what_it_checks() -> None:
     ours = {name for name in modules if name.partition(".")[0] in ("bace_env", "agents", "eval")}
     assert ours == {"bace_env.errors", "bace_env.trace"}
     assert modules - ours <= {"collections.abc", "itertools", "typing", "numpy"}
+
+
+def test_a_very_short_job_late_in_time_is_no_contradiction() -> None:
+    instance = make_instance(
+        [1],
+        [np.array([0.002])],
+        [(99990.0, 0, 1.0)],
+        micro_batches=[1],
+        prices=[([0.0, 900.0], [0.1, 0.3], 1800.0)],
+    )
+    simulator = Simulator(instance)
+    simulator.step(Placement(0, (0,), (1,)))
+    check_trace(simulator.trace("test"))

@@ -28,7 +28,7 @@ def with_overrides(preset: str, *overrides: str) -> Scenario:
 
 def regions(gpus: list[int], prices: list[Any]) -> list[dict[str, Any]]:
     return [
-        {"name": f"r{i}", "gpus": n, "price_usd_per_kwh": price, "bandwidth_gbps": 10.0 + 3 * i}
+        {"name": f"r{i}", "gpus": n, "price_usd_per_kwh": price}
         for i, (n, price) in enumerate(zip(gpus, prices, strict=True))
     ]
 
