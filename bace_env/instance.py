@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from bace_env.jit import kernel
 from bace_env.pipeline import T_COMM_FORMS
 from bace_env.types import Arrays, FloatArray
 
@@ -139,25 +138,23 @@ class Instance:
         return json.dumps(self.to_dict(), allow_nan=False)
 
 
-@kernel
 def srpt_mean_flow_time(arrival_s: FloatArray, duration_s: FloatArray) -> float:
     """Mean flow time of preemptive shortest-remaining-time-first on one machine, seconds.
 
     SRPT minimises it (Schrage 1968). Both arrays are `(N,)`, arrivals ascending.
     """
-    n, i = arrival_s.size, 0
+    arrivals, durations = arrival_s.tolist(), duration_s.tolist()
+    n, i = len(arrivals), 0
     now, total = 0.0, 0.0
-    present = [
-        (0.0, 0.0) for _ in range(0)
-    ]  # (remaining, arrived), a heap; so numba knows its type
+    present: list[tuple[float, float]] = []  # a heap of (remaining, arrived)
     while i < n or present:
         if not present:
-            now = max(now, arrival_s[i])
-        while i < n and arrival_s[i] <= now:
-            heapq.heappush(present, (duration_s[i], arrival_s[i]))
+            now = max(now, arrivals[i])
+        while i < n and arrivals[i] <= now:
+            heapq.heappush(present, (durations[i], arrivals[i]))
             i += 1
         remaining, arrived = heapq.heappop(present)
-        until = arrival_s[i] if i < n else np.inf
+        until = arrivals[i] if i < n else np.inf
         if now + remaining <= until:
             now += remaining
             total += now - arrived

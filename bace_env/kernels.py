@@ -85,22 +85,27 @@ def reset(arrays: Arrays, state: State, horizon_s: float) -> int:
     """Empty cluster, nothing arrived; then move to the first decision. Returns advance()'s code."""
     state.now_s[0] = 0.0
     state.idle_since_s[0] = np.inf
-    state.counts[:] = 0
-    state.totals[:] = 0.0
+    for i in range(state.counts.size):
+        state.counts[i] = 0
+    for i in range(state.totals.size):
+        state.totals[i] = 0.0
     for r in range(arrays.gpus.size):
         state.free_gpus[r] = arrays.gpus[r]
-    state.link_used[:] = 0.0
-    state.link_jobs[:] = 0
-    state.status[:] = FUTURE
-    state.start_s[:] = np.nan
-    state.finish_s[:] = np.nan
-    state.path_length[:] = 0
-    state.path[:] = -1
-    state.alloc[:] = 0
-    state.job_iteration_s[:] = 0.0
-    state.job_bytes_per_s[:] = 0.0
-    state.energy_kwh[:] = 0.0
-    state.cost_usd[:] = 0.0
+        for v in range(arrays.gpus.size):
+            state.link_used[r, v] = 0.0
+            state.link_jobs[r, v] = 0
+    for j in range(state.status.size):
+        state.status[j] = FUTURE
+        state.start_s[j] = np.nan
+        state.finish_s[j] = np.nan
+        state.path_length[j] = 0
+        state.job_iteration_s[j] = 0.0
+        state.job_bytes_per_s[j] = 0.0
+        state.energy_kwh[j] = 0.0
+        state.cost_usd[j] = 0.0
+        for r in range(arrays.gpus.size):
+            state.path[j, r] = -1
+            state.alloc[j, r] = 0
     return advance(arrays, state, horizon_s)
 
 
@@ -164,6 +169,14 @@ def placed_iteration_time(
 
 
 @inner_kernel
+def _total(alloc: IntArray) -> int:
+    total = 0
+    for gpus in alloc:
+        total += gpus
+    return total
+
+
+@inner_kernel
 def _check_regions(state: State, path: IntArray, alloc: IntArray) -> tuple[int, int]:
     for i in range(path.size):
         if path[i] < 0 or path[i] >= state.free_gpus.size:
@@ -190,7 +203,7 @@ def check_placement(
     code, at = _check_regions(state, path, alloc)
     if code != VALID:
         return code, at
-    p, k = arrays.job_profile[job], alloc.sum()
+    p, k = arrays.job_profile[job], _total(alloc)
     if k < arrays.k_min[p]:
         return BELOW_K_MIN, 0
     if k > arrays.k_max[p]:
@@ -208,7 +221,7 @@ def check_placement(
 @kernel
 def start_job(arrays: Arrays, state: State, job: int, path: IntArray, alloc: IntArray) -> None:
     """Start a job on a placement that `check_placement` found valid."""
-    length, k = path.size, alloc.sum()
+    length, k = path.size, _total(alloc)
     p = arrays.job_profile[job]
     now = state.now_s[0]
     iteration_s = placed_iteration_time(arrays, state.link_used, p, k, path, length)
@@ -250,9 +263,11 @@ def start_job(arrays: Arrays, state: State, job: int, path: IntArray, alloc: Int
 @inner_kernel
 def _drop_pending(state: State, job: int) -> None:
     n = state.counts[N_PENDING]
-    i = np.searchsorted(state.pending[:n], job)
-    for k in range(i, n - 1):
-        state.pending[k] = state.pending[k + 1]
+    shift = 0
+    for i in range(n - 1):
+        if state.pending[i] == job:
+            shift = 1
+        state.pending[i] = state.pending[i + shift]
     state.counts[N_PENDING] = n - 1
 
 

@@ -190,7 +190,13 @@ def _step_at(times_s: FloatArray, period_s: float, t: float) -> tuple[float, int
         base = math.floor(t / period_s) * period_s
         if base + period_s <= t:
             base += period_s
-    i = max(int(np.searchsorted(times_s, t - base, side="right")) - 1, 0)
+    i, after = 0, times_s.size  # the last start not after t, by bisection
+    while after - i > 1:
+        middle = (i + after) // 2
+        if times_s[middle] <= t - base:
+            i = middle
+        else:
+            after = middle
     # t - base is rounded: the sums decide, as they are the times at which steps begin.
     if i + 1 < times_s.size and base + times_s[i + 1] <= t:
         i += 1

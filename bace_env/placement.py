@@ -359,8 +359,12 @@ def propose(
 @kernel
 def congestion(arrays: Arrays, link_used: FloatArray) -> float:
     """Alpha of Eq. 11: reserved share of all inter-region bandwidth; 0 without links."""
-    total = float(arrays.link_bytes_per_s.sum())
-    return min(float(link_used.sum()) / total, 1.0) if total > 0.0 else 0.0
+    total, used = 0.0, 0.0
+    for u in range(arrays.gpus.size):
+        for v in range(arrays.gpus.size):
+            total += arrays.link_bytes_per_s[u, v]
+            used += link_used[u, v]
+    return min(used / total, 1.0) if total > 0.0 else 0.0
 
 
 @kernel

@@ -40,7 +40,8 @@ def summarise(
             done += 1
             jct_s += finish_s[j] - arrival_s[j]
             last_s = max(last_s, finish_s[j])
-            gpu_s += alloc[j].sum() * (finish_s[j] - start_s[j])
+            for r in range(alloc.shape[1]):
+                gpu_s += alloc[j, r] * (finish_s[j] - start_s[j])
         else:
             system_s += max(end_s - arrival_s[j], 0.0)
     n = arrival_s.size
