@@ -223,6 +223,8 @@ class Batch:
         self.sizes = observation_sizes(n_regions, slots, self.capacity)
         self.instances: list[Instance] = [example] * batch
 
+        # An Arrays of a batch holds an array where that of an episode holds a scalar: hence the
+        # two ignored types below.
         def repeated(one: NamedTuple) -> list[np.ndarray]:
             return [np.repeat(np.asarray(field)[None], batch, axis=0) for field in one]
 

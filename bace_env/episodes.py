@@ -19,7 +19,7 @@ from bace_env.kernels import DONE, TRUNCATED
 from bace_env.observation import Observation
 from bace_env.scenario import Sampler, episode_seed
 from bace_env.schema import Scenario
-from bace_env.trace import Decision, EpisodeTrace, Summary, summarise
+from bace_env.trace import Decision, EpisodeTrace
 from bace_env.types import BoolArray, FloatArray, IntArray
 
 #: Keys of the observation whose features may be negative (prices and costs).
@@ -174,24 +174,16 @@ class Episodes:
 
     def final_info(self, b: int) -> dict[str, float]:
         """The finished (or truncated) episode of row b in numbers."""
-        instance, world = self.instance(b), self._batch.world
-        state, arrays = world.state, instance.arrays
-        now = float(state.now_s[b, 0])
-        summary = Summary(
-            *summarise(arrays.arrival_s, state.start_s[b], state.finish_s[b], state.alloc[b], now)
-        )
-        cost_usd = float(state.totals[b, 1])
-        span = summary.makespan_s * float(arrays.gpus.sum())
-        weighted = instance.cost_weight * cost_usd / instance.cost_ref_usd
-        found = {
+        trace = self.trace(b, "env")
+        summary = trace.summary()
+        return {
             "avg_jct_s": summary.avg_jct_s,
-            "total_cost_usd": cost_usd,
-            "objective": summary.mean_system_s / instance.jct_ref_s + weighted,
-            "makespan_s": summary.makespan_s,
-            "gpu_utilization": summary.gpu_s / span if span > 0 else 0.0,
-            "unfinished_jobs": summary.unfinished_jobs,
+            "total_cost_usd": float(trace.cost_usd.sum()),
+            "objective": trace.objective(),
+            "makespan_s": float(summary.makespan_s),
+            "gpu_utilization": trace.gpu_utilization(),
+            "unfinished_jobs": float(summary.unfinished_jobs),
         }
-        return {key: float(value) for key, value in found.items()}
 
 
 def refuse_options(options: Mapping[str, Any] | None) -> None:

@@ -113,6 +113,12 @@ class EpisodeTrace:
         cost = instance.cost_weight * float(self.cost_usd.sum()) / instance.cost_ref_usd
         return self.summary().mean_system_s / instance.jct_ref_s + cost
 
+    def gpu_utilization(self) -> float:
+        """Share of all GPUs that the finished jobs held over the makespan; 0 without any time."""
+        summary = self.summary()
+        whole = summary.makespan_s * float(self.instance.arrays.gpus.sum())
+        return summary.gpu_s / whole if whole > 0 else 0.0
+
     def placement(self, job: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Path and GPUs of a job; empty if it never started."""
         n = int(self.path_length[job])

@@ -49,7 +49,7 @@ def episode_metrics(trace: EpisodeTrace) -> dict[str, float]:
         "p95_jct_s": float(np.percentile(jct_s, 95)) if done.any() else 0.0,
         "makespan_s": makespan_s,
         "energy_kwh": float(trace.energy_kwh.sum()),
-        "gpu_utilization": _share(summary.gpu_s, makespan_s * float(arrays.gpus.sum())),
+        "gpu_utilization": trace.gpu_utilization(),
         "link_utilization": _share(link_bytes, makespan_s * float(arrays.link_bytes_per_s.sum())),
         "unfinished_jobs": float(summary.unfinished_jobs),
         "decision_us_p50": float(np.percentile(times_us, 50)),
