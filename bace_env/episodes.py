@@ -176,14 +176,15 @@ class Episodes:
         """The finished (or truncated) episode of row b in numbers."""
         trace = self.trace(b, "env")
         summary = trace.summary()
-        return {
+        found = {
             "avg_jct_s": summary.avg_jct_s,
-            "total_cost_usd": float(trace.cost_usd.sum()),
+            "total_cost_usd": trace.cost_usd.sum(),
             "objective": trace.objective(),
-            "makespan_s": float(summary.makespan_s),
+            "makespan_s": summary.makespan_s,
             "gpu_utilization": trace.gpu_utilization(),
-            "unfinished_jobs": float(summary.unfinished_jobs),
+            "unfinished_jobs": summary.unfinished_jobs,
         }
+        return {key: float(value) for key, value in found.items()}
 
 
 def refuse_options(options: Mapping[str, Any] | None) -> None:
