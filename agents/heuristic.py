@@ -4,6 +4,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from bace_env.instance import Instance
 from bace_env.jit import inner_kernel, kernel
 from bace_env.kernels import current_rates
 from bace_env.placement import (
@@ -19,7 +20,15 @@ from bace_env.placement import (
     propose,
 )
 from bace_env.simulator import WAIT, Action, Placement, View
-from bace_env.types import N_PENDING, Arrays, FloatArray, IntArray, State
+from bace_env.types import (
+    N_PENDING,
+    Arrays,
+    FloatArray,
+    IntArray,
+    Scratch,
+    State,
+    allocate_scratch,
+)
 
 ORDER_FCFS, ORDER_PRIORITY, ORDER_SHORTEST = 0, 1, 2
 
@@ -56,6 +65,7 @@ def _try_profile(
     options: Options,
     prices: FloatArray,
     profile: int,
+    scratch: Scratch,
     path: IntArray,
     alloc: IntArray,
 ) -> int:
@@ -71,6 +81,7 @@ def _try_profile(
         options.rule,
         options.fill,
         options.partial_fill,
+        scratch,
         path,
         alloc,
     )
@@ -80,15 +91,16 @@ def _try_profile(
         _, most = propose(
             arrays,
             arrays.gpus,
-            np.zeros((path.size, path.size)),
+            scratch.idle,
             prices,
             profile,
             target,
             options.rule,
             options.fill,
             options.partial_fill,
-            np.empty(path.size, np.int64),
-            np.empty(path.size, np.int64),
+            scratch,
+            scratch.path[1],
+            scratch.alloc[1],
         )
         if gpus < min(wanted, most):
             return 0
@@ -97,7 +109,12 @@ def _try_profile(
 
 @kernel
 def decide(
-    arrays: Arrays, state: State, options: Options, path: IntArray, alloc: IntArray
+    arrays: Arrays,
+    state: State,
+    options: Options,
+    scratch: Scratch,
+    path: IntArray,
+    alloc: IntArray,
 ) -> tuple[int, int]:
     """The heuristic's decision: job and path length, or (-1, 0) to wait. Fills path and alloc.
 
@@ -107,25 +124,26 @@ def decide(
     if freest_region(state.free_gpus, 1) < 0:
         return -1, 0
     pending = state.pending[:n]
-    score = np.empty(n)
+    score, prices, blocked = scratch.score[0, :n], scratch.rate, scratch.profile
     _scores(arrays, state, options.order, pending, score)
-    prices = np.empty(arrays.gpus.size)
     current_rates(arrays, state.now_s[0], prices)
-    blocked = np.zeros(arrays.k_star.size, np.bool_)
+    for p in range(blocked.size):
+        blocked[p] = 0
     while True:
         best = -1
         for i in range(n):
-            if not blocked[arrays.job_profile[pending[i]]] and (best < 0 or score[i] > score[best]):
+            free = blocked[arrays.job_profile[pending[i]]] == 0
+            if free and (best < 0 or score[i] > score[best]):
                 best = i
         if best < 0:
             return -1, 0
         profile = arrays.job_profile[pending[best]]
-        length = _try_profile(arrays, state, options, prices, profile, path, alloc)
+        length = _try_profile(arrays, state, options, prices, profile, scratch, path, alloc)
         if length > 0:
             return pending[best], length
         if not options.skip_blocked:
             return -1, 0
-        blocked[profile] = True
+        blocked[profile] = 1
 
 
 class Heuristic:
@@ -142,6 +160,8 @@ class Heuristic:
         self._options = parse_options(arg, self.options)
         if arg:
             self.name = f"{self.name}:{arg}"
+        self._instance: Instance | None = None
+        self._scratch = allocate_scratch(0, 0, 0)
         self._path = np.empty(0, dtype=np.int64)
         self._alloc = np.empty(0, dtype=np.int64)
 
@@ -150,10 +170,14 @@ class Heuristic:
 
     def act(self, view: View) -> Action:
         """Start the first job in order that the rule can place, else wait."""
-        if self._path.size != view.instance.n_regions:
-            self._path = np.empty(view.instance.n_regions, dtype=np.int64)
-            self._alloc = np.empty_like(self._path)
-        job, length = decide(view.arrays, view.state, self._options, self._path, self._alloc)
+        if view.instance is not self._instance:
+            self._instance = view.instance
+            n_regions, n_profiles = view.instance.n_regions, view.arrays.k_star.size
+            self._scratch = allocate_scratch(n_regions, view.instance.n_jobs, n_profiles)
+            self._path, self._alloc = np.empty((2, n_regions), dtype=np.int64)
+        job, length = decide(
+            view.arrays, view.state, self._options, self._scratch, self._path, self._alloc
+        )
         if job < 0:
             return WAIT
         path, gpus = self._path[:length].tolist(), self._alloc[:length].tolist()

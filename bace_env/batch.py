@@ -12,17 +12,20 @@ import numpy as np
 from bace_env.candidates import (
     DEFAULT_BUDGETS,
     Candidates,
+    Idle,
     Orders,
     allocate_candidates,
     allocate_orders,
     budget_shares,
     candidate_capacity,
-    empty_cluster_reach,
+    copy_candidates,
+    copy_orders,
+    explore_idle,
     fill_candidates,
     fill_orders,
     placement_of,
 )
-from bace_env.instance import Instance
+from bace_env.instance import Instance, reference_cost, references
 from bace_env.jit import inner_kernel, kernel
 from bace_env.kernels import (
     DEADLOCK,
@@ -30,12 +33,21 @@ from bace_env.kernels import (
     advance,
     allocate_state,
     current_rates,
+    may_wait,
+    next_event,
     reset,
     start_job,
 )
 from bace_env.observation import (
+    ALL_GPUS,
+    COST_REF_USD,
+    COST_WEIGHT,
+    JCT_REF_S,
+    N_SCALES,
+    WIDEST_LINK,
     Observation,
     allocate_observations,
+    cluster_scales,
     observation_sizes,
     write_globals,
     write_jobs,
@@ -43,48 +55,58 @@ from bace_env.observation import (
     write_mask,
     write_regions,
 )
-from bace_env.slots import Slots, allocate_slots, choose_slots
+from bace_env.slots import Slots, allocate_slots, choose_slots, clear_slots
 from bace_env.types import (
     CHARGED_USD,
     JOB_SECONDS,
     N_PENDING,
+    N_RUNNING,
     Arrays,
     BoolArray,
+    ByteArray,
     FloatArray,
     IntArray,
+    Scratch,
     State,
+    allocate_scratch,
 )
 
 
 class World(NamedTuple):
-    """All arrays of a batch of B episodes, B in front of each."""
+    """All arrays of a batch of B episodes, B in front of each.
 
-    arrays: Arrays
+    The C clusters are kept once: their tables would else fill the processor's caches B times over.
+    """
+
+    arrays: Arrays  # (C, ...), but iterations and arrival_s (B, N)
+    cluster: IntArray  # (B,) which of the C
     state: State
     orders: Orders
     slots: Slots
     candidates: Candidates  # (B, Q, K): tables that slots share
-    observation: Observation
     prices: FloatArray  # (B, R) a GPU's electricity for an hour, USD
-    reach: IntArray  # (B, P) GPUs that Alg. 1 finds in the empty cluster
-    scales: FloatArray  # (B, 3) jct_ref_s, cost_ref_usd, cost weight
-    horizon_s: FloatArray  # (B,)
+    idle: Idle  # (C, ...)
+    scales: FloatArray  # (B, N_SCALES) see `observation`
+    horizon_s: FloatArray  # (B,) absolute
+    mask: ByteArray  # (B, Q * K + 1) which actions are valid
     budgets: FloatArray  # (budgets,) shares of K*, the same for all
+    scratch: Scratch
+    heap: FloatArray  # (3, N) room for `references`
 
 
 @inner_kernel
-def arrays_row(a: Any, b: int) -> Arrays:  # Any: the scalars of an Arrays are arrays here
-    """Episode b's arrays, as views."""
+def arrays_row(a: Any, c: int, b: int) -> Arrays:  # Any: the scalars of an Arrays are arrays here
+    """The arrays of episode b on cluster c, as views."""
     return Arrays(
-        a.gpus[b], a.kw_per_gpu[b], a.link_bytes_per_s[b], a.link_latency_s[b], a.price_count[b],
-        a.price_time_s[b], a.price_usd_per_kwh[b], a.price_cumulative[b], a.price_period_s[b],
-        a.price_cycle_s[b], a.ref_usd_per_gpu_s[b], a.t_comm_form[b], a.comp_s[b], a.iteration_s[b],
-        a.least_gpu_s[b], a.intra_s[b], a.act_bytes[b], a.micro_batches[b], a.k_min[b], a.k_max[b],
-        a.k_star[b], a.job_profile[b], a.iterations[b], a.arrival_s[b],
+        a.gpus[c], a.kw_per_gpu[c], a.link_bytes_per_s[c], a.link_latency_s[c], a.price_count[c],
+        a.price_time_s[c], a.price_usd_per_kwh[c], a.price_cumulative[c], a.price_period_s[c],
+        a.price_cycle_s[c], a.ref_usd_per_gpu_s[c], a.t_comm_form[c], a.comp_s[c], a.iteration_s[c],
+        a.least_gpu_s[c], a.intra_s[c], a.act_bytes[c], a.micro_batches[c], a.k_min[c], a.k_max[c],
+        a.k_star[c], a.job_profile[c], a.iterations[b], a.arrival_s[b],
     )  # fmt: skip
 
 
-@kernel
+@inner_kernel
 def state_row(s: State, b: int) -> State:
     """Episode b's state, as views."""
     return State(
@@ -95,12 +117,17 @@ def state_row(s: State, b: int) -> State:
     )  # fmt: skip
 
 
-@kernel
+@inner_kernel
+def _row(world: World, b: int) -> tuple[Arrays, State]:
+    return arrays_row(world.arrays, world.cluster[b], b), state_row(world.state, b)
+
+
+@inner_kernel
 def orders_row(o: Orders, b: int) -> Orders:
     """Episode b's orders, as views."""
     return Orders(
         o.region[b], o.number[b], o.gpus[b], o.room[b], o.latency_s[b], o.least_free[b],
-        o.inverse_free[b],
+        o.inverse_free[b], o.alike[b],
     )  # fmt: skip
 
 
@@ -110,7 +137,7 @@ def slots_row(s: Slots, b: int) -> Slots:
     return Slots(s.job[b], s.table[b], s.priority[b], s.hidden[b])
 
 
-@kernel
+@inner_kernel
 def candidates_row(c: Candidates, b: int) -> Candidates:
     """Episode b's tables (or one table of an episode's), as views."""
     return Candidates(
@@ -120,53 +147,83 @@ def candidates_row(c: Candidates, b: int) -> Candidates:
 
 
 @inner_kernel
-def observe(world: World, b: int) -> None:
-    """Work out slots, candidates, mask and features of episode b."""
-    arrays, state = arrays_row(world.arrays, b), state_row(world.state, b)
+def _fill_choices(world: World, b: int, arrays: Arrays, state: State) -> None:
+    """Slots and candidates of episode b."""
     slots, tables = slots_row(world.slots, b), candidates_row(world.candidates, b)
-    orders, prices, out = orders_row(world.orders, b), world.prices[b], world.observation
-    jct_ref_s, cost_unit = world.scales[b, 0], world.scales[b, 1] / arrays.arrival_s.size
-    current_rates(arrays, state.now_s[0], prices)
-    fill_orders(arrays, state.free_gpus, state.link_used, prices, orders)
-    choose_slots(arrays, state, orders, world.reach[b], slots)
+    orders, prices = orders_row(world.orders, b), world.prices[b]
+    c, idle = world.cluster[b], world.idle
+    if state.counts[N_PENDING] == 0:
+        clear_slots(slots)
+        return
+    known = state.counts[N_RUNNING] == 0 and arrays.price_cycle_s <= 0.0
+    if known:
+        copy_orders(orders_row(idle.orders, c), orders)
+    else:
+        fill_orders(arrays, state.free_gpus, state.link_used, prices, orders)
+    choose_slots(arrays, state, orders, idle.reach[c], world.scratch, slots)
     filled = -1
     for q in range(slots.job.size):
         if slots.table[q] > filled:
             filled = slots.table[q]
-            fill_candidates(
-                arrays, state.free_gpus, state.link_used, prices, orders,
-                arrays.job_profile[slots.job[q]], world.budgets, candidates_row(tables, filled),
-            )  # fmt: skip
-    write_mask(arrays, state, slots, tables, out.action_mask[b])
-    write_globals(arrays, state, slots, world.scales[b, 2], jct_ref_s, out.globals[b])
-    write_regions(arrays, state, prices, jct_ref_s, out.regions[b])
-    write_links(arrays, state, out.links[b])
-    write_jobs(
-        arrays, state, slots, tables, world.reach[b], jct_ref_s, cost_unit, out.jobs[b],
-        out.candidates[b],
+            profile, table = arrays.job_profile[slots.job[q]], candidates_row(tables, filled)
+            if known:
+                copy_candidates(candidates_row(candidates_row(idle.candidates, c), profile), table)
+            else:
+                fill_candidates(
+                    arrays, state.free_gpus, prices, orders, profile, world.budgets, world.scratch,
+                    table,
+                )  # fmt: skip
+
+
+@inner_kernel
+def observe(world: World, out: Observation, b: int) -> None:
+    """Work out slots, candidates, mask and features of episode b; features go to row b of `out`."""
+    arrays, state = _row(world, b)
+    scales, prices, slots = world.scales, world.prices, slots_row(world.slots, b)
+    current_rates(arrays, state.now_s[0], prices[b])
+    _fill_choices(world, b, arrays, state)
+    first = next_event(arrays, state)
+    waits = state.counts[N_PENDING] == 0 or may_wait(arrays, state, first)
+    tables, reach = candidates_row(world.candidates, b), world.idle.reach[world.cluster[b]]
+    write_mask(slots, tables.number, waits, b, world.mask)
+    for i in range(world.mask.shape[1]):
+        out.action_mask[b, i] = world.mask[b, i]
+    write_globals(arrays, state, slots.job.size, slots.hidden[0], first, scales, b, out.globals)
+    write_regions(arrays, state, prices, scales, world.scratch.rate, b, out.regions)
+    write_links(
+        arrays.link_bytes_per_s, arrays.link_latency_s, state.link_used, scales[b, WIDEST_LINK], b,
+        out.links,
     )  # fmt: skip
+    write_jobs(arrays, slots, tables, state.now_s[0], reach, scales, b, out.jobs, out.candidates)
 
 
 @kernel
-def restart(world: World, b: int) -> None:
-    """Begin episode b anew and observe its first decision. The horizon counts from there."""
-    arrays, state = arrays_row(world.arrays, b), state_row(world.state, b)
-    reset(arrays, state, np.inf)
-    observe(world, b)
+def restart_rows(world: World, out: Observation, rows: IntArray) -> None:
+    """Begin these episodes anew and observe their first decisions."""
+    for i in range(rows.size):
+        b = rows[i]
+        arrays, state = _row(world, b)
+        jct_ref_s, work_gpu_s = references(
+            arrays.iterations, arrays.job_profile, arrays.arrival_s, arrays.iteration_s,
+            arrays.k_star, arrays.least_gpu_s, arrays.gpus, world.heap,
+        )  # fmt: skip
+        world.scales[b, JCT_REF_S] = jct_ref_s
+        world.scales[b, COST_REF_USD] = reference_cost(work_gpu_s, arrays.ref_usd_per_gpu_s)
+        reset(arrays, state, np.inf)
+        observe(world, out, b)
 
 
 @inner_kernel
 def _carry_out(world: World, b: int, action: int) -> tuple[int, bool]:
     """Do what an action index says: advance()'s code, and whether the mask forbade it."""
-    arrays, state = arrays_row(world.arrays, b), state_row(world.state, b)
-    mask = world.observation.action_mask[b]
-    horizon_s = world.horizon_s[b]
-    valid = 0 <= action < mask.size and mask[action] == 1
-    if not valid or action == mask.size - 1:
+    arrays, state = _row(world, b)
+    wait, horizon_s = world.mask.shape[1] - 1, world.horizon_s[b]
+    valid = 0 <= action <= wait and world.mask[b, action] == 1
+    if not valid or action == wait:
         return advance(arrays, state, horizon_s), not valid
-    n_regions, capacity = arrays.gpus.size, world.candidates.start.shape[2]
+    capacity = world.candidates.start.shape[2]
     q, c = action // capacity, action % capacity
-    path, alloc = np.empty(n_regions, np.int64), np.empty(n_regions, np.int64)
+    path, alloc = world.scratch.path[0], world.scratch.alloc[0]
     table = candidates_row(candidates_row(world.candidates, b), world.slots.table[b, q])
     orders, prices = orders_row(world.orders, b), world.prices[b]
     length = placement_of(table, c, orders, state.free_gpus, prices, path, alloc)
@@ -178,26 +235,56 @@ def _carry_out(world: World, b: int, action: int) -> tuple[int, bool]:
 
 @kernel
 def step_all(
-    world: World, actions: IntArray, terms: FloatArray, codes: IntArray, invalid: BoolArray
+    world: World,
+    out: Observation,
+    actions: IntArray,
+    terms: FloatArray,
+    codes: IntArray,
+    invalid: BoolArray,
 ) -> None:
     """One step of every episode.
 
     Args:
         world: The batch.
+        out: Out, the observations.
         actions: Action index of each episode, `(B,)`. One that the mask forbids counts as WAIT; if
             WAIT is forbidden too (nothing lies ahead), nothing happens.
         terms: Out, `(B, 2)`: the JCT and the cost term of the reward.
         codes: Out, `(B,)`: advance()'s code; DEADLOCK never comes out.
         invalid: Out, `(B,)`: whether the mask forbade the action.
     """
+    totals, scales = world.state.totals, world.scales
+    n_jobs = world.arrays.arrival_s.shape[1]
     for b in range(actions.size):
-        totals, n_jobs = world.state.totals[b], world.arrays.arrival_s.shape[1]
-        job_s, usd = totals[JOB_SECONDS], totals[CHARGED_USD]
+        job_s, usd = totals[b, JOB_SECONDS], totals[b, CHARGED_USD]
         code, invalid[b] = _carry_out(world, b, actions[b])
         codes[b] = DECISION if code == DEADLOCK else code
-        terms[b, 0] = -(totals[JOB_SECONDS] - job_s) / (n_jobs * world.scales[b, 0])
-        terms[b, 1] = -world.scales[b, 2] * (totals[CHARGED_USD] - usd) / world.scales[b, 1]
-        observe(world, b)
+        terms[b, 0] = -(totals[b, JOB_SECONDS] - job_s) / (n_jobs * scales[b, JCT_REF_S])
+        spent = totals[b, CHARGED_USD] - usd
+        terms[b, 1] = -scales[b, COST_WEIGHT] * spent / scales[b, COST_REF_USD]
+        observe(world, out, b)
+
+
+def _copied(observation: Observation) -> Observation:
+    copies: tuple[Any, ...] = tuple(array.copy() for array in observation)
+    return Observation(*copies)
+
+
+def _with_axis(idle: Idle) -> Idle:
+    orders: list[Any] = [field[None] for field in idle.orders]
+    candidates: list[Any] = [field[None] for field in idle.candidates]
+    return Idle(idle.reach[None], Orders(*orders), Candidates(*candidates))
+
+
+def _joined(known: Idle, new: Idle) -> Idle:
+    def appended(fields: NamedTuple, ones: NamedTuple) -> list[Any]:
+        return [np.concatenate([field, one[None]]) for field, one in zip(fields, ones, strict=True)]
+
+    return Idle(
+        np.concatenate([known.reach, new.reach[None]]),
+        Orders(*appended(known.orders, new.orders)),
+        Candidates(*appended(known.candidates, new.candidates)),
+    )
 
 
 class Batch:
@@ -221,49 +308,113 @@ class Batch:
         shares = budget_shares(example.arrays, budgets)
         self.capacity = candidate_capacity(n_regions, shares.size)
         self.sizes = observation_sizes(n_regions, slots, self.capacity)
-        self.instances: list[Instance] = [example] * batch
+        self._clusters = [example.arrays]
 
-        # An Arrays of a batch holds an array where that of an episode holds a scalar: hence the
-        # two ignored types below.
-        def repeated(one: NamedTuple) -> list[np.ndarray]:
-            return [np.repeat(np.asarray(field)[None], batch, axis=0) for field in one]
+        def repeated(one: NamedTuple, times: int = batch) -> list[np.ndarray]:
+            return [np.repeat(np.asarray(field)[None], times, axis=0) for field in one]
 
+        workloads = {name: np.zeros((batch, n_jobs)) for name in ("iterations", "arrival_s")}
         self.world = World(
-            arrays=Arrays(*repeated(example.arrays)),  # type: ignore[arg-type]
+            # It holds an array where that of an episode holds a scalar: hence the ignored type.
+            arrays=Arrays(*repeated(example.arrays, 1))._replace(**workloads),  # type: ignore[arg-type]
+            cluster=np.zeros(batch, np.int64),
             state=State(*repeated(allocate_state(n_regions, n_jobs))),
             orders=Orders(*repeated(allocate_orders(n_regions))),
             slots=Slots(*repeated(allocate_slots(slots))),
             candidates=Candidates(*repeated(allocate_candidates(slots, self.capacity))),
-            observation=allocate_observations(batch, self.sizes),
             prices=np.zeros((batch, n_regions)),
-            reach=np.repeat(empty_cluster_reach(example.arrays)[None], batch, axis=0),
-            scales=np.ones((batch, 3)),
+            idle=_with_axis(explore_idle(example.arrays, shares)),
+            scales=np.ones((batch, N_SCALES)),
             horizon_s=np.full(batch, np.inf),
+            mask=np.zeros((batch, self.sizes["action_mask"]), np.int8),
             budgets=shares,
+            scratch=allocate_scratch(n_regions, n_jobs, example.arrays.k_star.size),
+            heap=np.zeros((3, n_jobs)),
         )
-        self._terms = np.zeros((batch, 2))
-        self._codes = np.zeros(batch, np.int64)
-        self._invalid = np.zeros(batch, np.bool_)
+        self.world.scales[:, ALL_GPUS:] = cluster_scales(example.arrays)
+        self._observation = self._fresh()
+        self._given_away = False
 
-    def load(self, b: int, instance: Instance, horizon_s: float = np.inf) -> None:
-        """Begin a new episode in row b; `horizon_s` counts from its first arrival."""
-        world, arrays = self.world, instance.arrays
-        if arrays.comp_s is not self.instances[b].arrays.comp_s:  # another cluster
-            for row, field in zip(world.arrays, arrays, strict=True):
-                row[b] = field  # type: ignore[index]
-            world.reach[b] = empty_cluster_reach(arrays)
-        else:
-            world.arrays.iterations[b] = arrays.iterations
-            world.arrays.arrival_s[b] = arrays.arrival_s
-        self.instances[b] = instance
-        world.scales[b] = instance.jct_ref_s, instance.cost_ref_usd, instance.cost_weight
-        world.horizon_s[b] = arrays.arrival_s[0] + horizon_s
-        restart(world, b)
+    def _fresh(self) -> Observation:
+        return allocate_observations(self.world.mask.shape[0], self.sizes)
+
+    @property
+    def observation(self) -> Observation:
+        """The present observations: the caller's own, nothing writes into them any more."""
+        if self._given_away:
+            self._observation = _copied(self._observation)
+        self._given_away = True
+        return self._observation
+
+    def state(self, b: int) -> State:
+        """The state of row b, as live views."""
+        return State(*(field[b] for field in self.world.state))
+
+    def peek(self, b: int) -> Observation:
+        """The present observation of row b, copied."""
+        return _copied(Observation(*(array[b] for array in self._observation)))
+
+    def load(
+        self,
+        b: int,
+        arrays: Arrays,
+        cost_weight: float,
+        horizon_s: float = np.inf,
+    ) -> None:
+        """Put another workload into row b, to begin with the next `restart`.
+
+        `horizon_s` counts from its first arrival.
+        """
+        if arrays.comp_s is not self._clusters[self.world.cluster[b]].comp_s:
+            self._change_cluster(b, arrays)
+        self.load_jobs(b, arrays.iterations, arrays.arrival_s, cost_weight, horizon_s)
+
+    def load_jobs(
+        self,
+        b: int,
+        iterations: FloatArray,
+        arrival_s: FloatArray,
+        cost_weight: float,
+        horizon_s: float = np.inf,
+    ) -> None:
+        """As `load`, on the cluster that the row has."""
+        world = self.world
+        world.arrays.iterations[b] = iterations
+        world.arrays.arrival_s[b] = arrival_s
+        world.scales[b, COST_WEIGHT] = cost_weight
+        world.horizon_s[b] = arrival_s[0] + horizon_s
+
+    def _change_cluster(self, b: int, arrays: Arrays) -> None:
+        known = [cluster.comp_s is arrays.comp_s for cluster in self._clusters]
+        if not any(known):
+            world, known = self.world, [*known, True]
+            own = {name: getattr(world.arrays, name) for name in ("iterations", "arrival_s")}
+            joined: list[Any] = [
+                field if name in own else np.concatenate([field, np.asarray(new)[None]])
+                for name, field, new in zip(Arrays._fields, world.arrays, arrays, strict=True)
+            ]
+            idle = _joined(world.idle, explore_idle(arrays, world.budgets))
+            self.world = world._replace(arrays=Arrays(*joined), idle=idle)
+            self._clusters.append(arrays)
+        self.world.cluster[b] = known.index(True)
+        self.world.scales[b, ALL_GPUS:] = cluster_scales(arrays)
+
+    def restart(self, rows: IntArray) -> None:
+        """Begin the episodes that `load` has put into these rows."""
+        if self._given_away:
+            self._observation = _copied(self._observation)
+            self._given_away = False
+        restart_rows(self.world, self._observation, rows)
 
     def step(self, actions: IntArray) -> tuple[FloatArray, IntArray, BoolArray]:
-        """One step of all: reward terms `(B, 2)`, codes `(B,)`, invalid `(B,)`, all overwritten."""
-        step_all(self.world, actions, self._terms, self._codes, self._invalid)
-        return self._terms, self._codes, self._invalid
+        """One step of all: reward terms `(B, 2)`, codes `(B,)`, invalid `(B,)`."""
+        terms = np.empty((actions.size, 2))
+        codes, invalid = np.empty(actions.size, np.int64), np.empty(actions.size, np.bool_)
+        if self._given_away:
+            self._observation = self._fresh()
+            self._given_away = False
+        step_all(self.world, self._observation, actions, terms, codes, invalid)
+        return terms, codes, invalid
 
     def placement(self, b: int, action: int) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
         """Job, path and GPUs of an action that the mask of row b allows; None for WAIT."""
@@ -273,8 +424,9 @@ class Batch:
         world = self.world
         n_regions = world.prices.shape[1]
         path, alloc = np.empty(n_regions, np.int64), np.empty(n_regions, np.int64)
-        table = candidates_row(candidates_row(world.candidates, b), world.slots.table[b, q])
-        free_gpus, orders = world.state.free_gpus[b], orders_row(world.orders, b)
+        t = world.slots.table[b, q]
+        table = Candidates(*(field[b, t] for field in world.candidates))
+        free_gpus, orders = world.state.free_gpus[b], Orders(*(o[b] for o in world.orders))
         n = placement_of(table, c, orders, free_gpus, world.prices[b], path, alloc)
         return int(world.slots.job[b, q]), tuple(path[:n].tolist()), tuple(alloc[:n].tolist())
 

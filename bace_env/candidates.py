@@ -10,6 +10,7 @@ beside them what CR-LDF and the ablation without Alg. 2 propose where that diffe
 holds the next placement of every built-in policy (but `random`).
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,13 +26,15 @@ from bace_env.placement import (
     GROW_NONE,
     GROW_PRICE,
     allocate,
+    append_region,
+    begin_path,
     freest_region,
     is_cheaper,
     joined_gpus,
     mean_price,
     next_region,
 )
-from bace_env.types import Arrays, FloatArray, IntArray
+from bace_env.types import Arrays, FloatArray, IntArray, Scratch, allocate_scratch
 
 #: Shares of K* that a candidate aims at (at k_min at least).
 DEFAULT_BUDGETS = (1.0, 0.5, 0.25)
@@ -49,6 +52,7 @@ class Orders(NamedTuple):
     latency_s: FloatArray  # (2, R, R) sum of the latencies of those hops
     least_free: FloatArray  # (2, R, R) their least free bandwidth
     inverse_free: FloatArray  # (2, R, R) sum of 1 / free bandwidth
+    alike: IntArray  # (R,) how far both orders of a start are the same
 
 
 class Candidates(NamedTuple):
@@ -80,6 +84,7 @@ def allocate_orders(n_regions: int) -> Orders:
         latency_s=np.zeros(shape),
         least_free=np.zeros(shape),
         inverse_free=np.zeros(shape),
+        alike=np.zeros(n_regions, np.int64),
     )
 
 
@@ -109,89 +114,91 @@ def fill_orders(
     """Work out all orders for the present free GPUs, reservations and prices."""
     n = free_gpus.size
     links, latencies = arrays.link_bytes_per_s, arrays.link_latency_s
-    on_path = np.empty(n, np.int64)
     for g in range(GROWTHS):
         grow = GROW_BANDWIDTH if g == 0 else GROW_PRICE
         for start in range(n):
             orders.number[g, start] = 0
             if free_gpus[start] < 1:
                 continue
-            on_path[:] = 0
-            u, length, gpus = start, 0, 0
+            path = orders.region[g, start]
+            begin_path(start, n, path)
+            length, gpus = 0, 0
             room, latency_s, least_free, inverse_free = np.inf, 0.0, np.inf, 0.0
-            while u >= 0:
-                gpus += free_gpus[u]
-                on_path[u] = 1
-                orders.region[g, start, length] = u
+            while True:
+                gpus += free_gpus[path[length]]
                 orders.gpus[g, start, length] = gpus
                 orders.room[g, start, length] = room
                 orders.latency_s[g, start, length] = latency_s
                 orders.least_free[g, start, length] = least_free
                 orders.inverse_free[g, start, length] = inverse_free
                 length += 1
-                tail = u
-                u = next_region(links, free_gpus, link_used, prices, tail, on_path, grow)
-                if u >= 0 and links[tail, u] <= 0.0:
-                    u = -1  # nothing crosses: no path goes on from here
-                if u >= 0:
-                    free = links[tail, u] - link_used[tail, u]
-                    room = min(room, link_room(link_used[tail, u], links[tail, u]))
-                    latency_s += latencies[tail, u]
-                    least_free = min(least_free, free)
-                    inverse_free += 1.0 / free if free > 0.0 else np.inf
+                at = next_region(links, free_gpus, link_used, prices, path, length, grow)
+                if at < 0:
+                    break
+                tail, u = path[length - 1], path[at]
+                if links[tail, u] <= 0.0:
+                    break  # nothing crosses: no path goes on from here
+                append_region(path, length, at)
+                free = links[tail, u] - link_used[tail, u]
+                room = min(room, link_room(link_used[tail, u], links[tail, u]))
+                latency_s += latencies[tail, u]
+                least_free = min(least_free, free)
+                inverse_free += 1.0 / free if free > 0.0 else np.inf
             orders.number[g, start] = length
+    for start in range(n):
+        number = min(orders.number[0, start], orders.number[1, start])
+        alike = 0
+        while alike < number and orders.region[0, start, alike] == orders.region[1, start, alike]:
+            alike += 1
+        orders.alike[start] = alike
+
+
+@inner_kernel
+def copy_orders(source: Orders, target: Orders) -> None:
+    """Copy all orders."""
+    for start in range(source.alike.size):
+        target.alike[start] = source.alike[start]
+        for g in range(GROWTHS):
+            number = source.number[g, start]
+            target.number[g, start] = number
+            for i in range(number):
+                target.region[g, start, i] = source.region[g, start, i]
+                target.gpus[g, start, i] = source.gpus[g, start, i]
+                target.room[g, start, i] = source.room[g, start, i]
+                target.latency_s[g, start, i] = source.latency_s[g, start, i]
+                target.least_free[g, start, i] = source.least_free[g, start, i]
+                target.inverse_free[g, start, i] = source.inverse_free[g, start, i]
+
+
+@inner_kernel
+def copy_candidates(source: Candidates, target: Candidates) -> None:
+    """Copy one table."""
+    target.number[0] = source.number[0]
+    for c in range(source.number[0]):
+        target.start[c], target.grow[c] = source.start[c], source.grow[c]
+        target.length[c], target.gpus[c] = source.length[c], source.gpus[c]
+        target.fill[c] = source.fill[c]
+        target.iteration_s[c], target.usd_per_s[c] = source.iteration_s[c], source.usd_per_s[c]
 
 
 @kernel
 def walk(
-    act_bytes: float,
-    comp_s: FloatArray,
-    number: int,
-    gpus_up_to: IntArray,
-    room: FloatArray,
-    target: int,
+    act_bytes: float, comp_s: FloatArray, orders: Orders, g: int, start: int, target: int
 ) -> tuple[int, int]:
     """Length and GPUs of the path that `placement.grow_path` grows, read off one start's order."""
+    number = orders.number[g, start]
     if number == 0:
         return 0, 0
-    length, gpus = 1, min(gpus_up_to[0], target)
+    length, gpus = 1, min(orders.gpus[g, start, 0], target)
     while length < number and gpus < target:
-        wanted = min(gpus_up_to[length], target)
-        reached = joined_gpus(act_bytes, comp_s, gpus, wanted, room[length], False)
+        wanted = min(orders.gpus[g, start, length], target)
+        room = orders.room[g, start, length]
+        reached = joined_gpus(act_bytes, comp_s, gpus, wanted, room, False)
         if reached == gpus:
             break
         gpus = reached
         length += 1
     return length, gpus
-
-
-@inner_kernel
-def _shared_head(one: IntArray, other: IntArray, number: int) -> int:
-    """How many entries two arrays have in common at their head."""
-    for i in range(number):
-        if one[i] != other[i]:
-            return i
-    return number
-
-
-@inner_kernel
-def _is_known(
-    grow: int,
-    length: int,
-    gpus: int,
-    shared: int,
-    known_grow: IntArray,
-    known_length: IntArray,
-    known_gpus: IntArray,
-    first: int,
-    number: int,
-) -> bool:
-    """Whether the candidate stands among those of its start, `first` to `number`."""
-    for c in range(first, number):
-        same_path = known_length[c] == length and (known_grow[c] == grow or length <= shared)
-        if same_path and known_gpus[c] == gpus:
-            return True
-    return False
 
 
 @inner_kernel
@@ -215,7 +222,8 @@ def placement_of(
     """Write out candidate c; returns the length of its path."""
     length = candidates.length[c]
     g = max(candidates.grow[c], 1) - 1  # a path of one region is the head of either order
-    path[:length] = orders.region[g, candidates.start[c], :length]
+    for i in range(length):
+        path[i] = orders.region[g, candidates.start[c], i]
     allocate(candidates.fill[c], path, length, candidates.gpus[c], free_gpus, prices, alloc)
     return int(length)
 
@@ -224,32 +232,35 @@ def placement_of(
 def fill_candidates(
     arrays: Arrays,
     free_gpus: IntArray,
-    link_used: FloatArray,
     prices: FloatArray,
     orders: Orders,
     profile: int,
     budgets: FloatArray,
+    scratch: Scratch,
     found: Candidates,
 ) -> None:
     """All distinct candidates of a profile; each may start now."""
-    n = free_gpus.size
     act_bytes, comp_s = arrays.act_bytes[profile], arrays.comp_s[profile]
     k_star, k_min = arrays.k_star[profile], arrays.k_min[profile]
-    targets, star = np.empty(budgets.size, np.int64), np.zeros((2, n), np.int64)
-    for i in range(budgets.size):
-        targets[i] = max(k_min, int(np.ceil(budgets[i] * k_star)))
     found.number[0] = 0
-    for start in range(n):
-        if free_gpus[start] >= 1:
-            star[0, start], star[1, start] = walk(
-                act_bytes, comp_s, orders.number[0, start], orders.gpus[0, start],
-                orders.room[0, start], k_star,
-            )  # fmt: skip
-            _add_paths(act_bytes, comp_s, k_min, targets, orders, start, found)
-    alloc, other = np.empty(n, np.int64), np.empty(n, np.int64)
-    if star[0].max() > 1:
-        _add_other_fills(free_gpus, prices, orders.region[0], k_min, star, alloc, other, found)
-    _price_candidates(arrays, free_gpus, prices, orders, profile, alloc, found)
+    most, longest = 0, 0  # of the paths for K* by bandwidth
+    for start in range(free_gpus.size):
+        scratch.star[0, start] = 0
+        if free_gpus[start] < 1:
+            continue
+        length, gpus = walk(act_bytes, comp_s, orders, 0, start, k_star)
+        scratch.star[0, start], scratch.star[1, start] = length, gpus
+        most, longest = max(most, gpus), max(longest, length)
+        _add_paths(act_bytes, comp_s, k_min, k_star, budgets, orders, start, found)
+    if longest > 1:
+        _add_other_fills(free_gpus, prices, orders, k_min, most, scratch, found)
+    _price_candidates(arrays, free_gpus, prices, orders, profile, scratch.alloc[0], found)
+
+
+@inner_kernel
+def budget_gpus(share: float, k_min: int, k_star: int) -> int:
+    """GPUs that a budget aims at: that share of K*, k_min at least."""
+    return max(k_min, math.ceil(share * k_star))
 
 
 @inner_kernel
@@ -257,30 +268,32 @@ def _add_paths(
     act_bytes: float,
     comp_s: FloatArray,
     k_min: int,
-    targets: IntArray,
+    k_star: int,
+    budgets: FloatArray,
     orders: Orders,
     start: int,
     found: Candidates,
 ) -> None:
     """The distinct paths from one start, for every growth and every number of GPUs aimed at."""
-    first = found.number[0]
-    number = min(orders.number[0, start], orders.number[1, start])
-    shared = _shared_head(orders.region[0, start], orders.region[1, start], number)
+    first, alike = found.number[0], orders.alike[start]
     for grow in range(GROWTHS + 1):
         g = max(grow, 1) - 1
         if grow != GROW_NONE and orders.number[g, start] == 1:
             continue  # nowhere to go
-        if grow == GROW_PRICE and shared == orders.number[0, start] == orders.number[1, start]:
+        if grow == GROW_PRICE and alike == orders.number[0, start] == orders.number[1, start]:
             continue  # both grow alike
-        # Alone, a start is an order of one region.
-        number = orders.number[g, start] if grow != GROW_NONE else 1
-        gpus_up_to, room = orders.gpus[g, start], orders.room[g, start]
-        for i in range(targets.size):
-            length, gpus = walk(act_bytes, comp_s, number, gpus_up_to, room, targets[i])
-            if gpus >= k_min and not _is_known(
-                grow, length, gpus, shared, found.grow, found.length, found.gpus, first,
-                found.number[0],
-            ):  # fmt: skip
+        for i in range(budgets.size):
+            target = budget_gpus(budgets[i], k_min, k_star)
+            length, gpus = 1, min(orders.gpus[0, start, 0], target)
+            if grow != GROW_NONE:
+                length, gpus = walk(act_bytes, comp_s, orders, g, start, target)
+            if gpus < k_min:
+                continue
+            known = False
+            for c in range(first, found.number[0]):
+                if found.length[c] == length and found.gpus[c] == gpus:
+                    known = known or found.grow[c] == grow or length <= alike
+            if not known:
                 _add(found, start, grow, length, gpus, FILL_CHEAPEST)
 
 
@@ -297,12 +310,14 @@ def _price_candidates(
     """Iteration time and electricity of each candidate; `alloc` is scratch of shape `(R,)`."""
     act_bytes, comp_s = arrays.act_bytes[profile], arrays.comp_s[profile]
     intra_s, micro_batches = arrays.intra_s[profile], arrays.micro_batches[profile]
-    form, regions = arrays.t_comm_form, orders.region
-    latency_s, least_free = orders.latency_s, orders.least_free
-    inverse_free = orders.inverse_free
+    form = arrays.t_comm_form
     for c in range(found.number[0]):
         start, length, k = found.start[c], found.length[c], found.gpus[c]
-        g = max(found.grow[c], 1) - 1  # a path of one region is the head of either order
+        if length == 1:
+            found.iteration_s[c] = arrays.iteration_s[profile, k]
+            found.usd_per_s[c] = k * prices[start] / 3600.0
+            continue
+        g = found.grow[c] - 1
         found.iteration_s[c] = path_iteration_time(
             form,
             act_bytes,
@@ -311,14 +326,11 @@ def _price_candidates(
             micro_batches,
             k,
             length - 1,
-            latency_s[g, start, length - 1],
-            least_free[g, start, length - 1],
-            inverse_free[g, start, length - 1],
+            orders.latency_s[g, start, length - 1],
+            orders.least_free[g, start, length - 1],
+            orders.inverse_free[g, start, length - 1],
         )
-        path = regions[g, start]
-        if length == 1:
-            found.usd_per_s[c] = k * prices[start] / 3600.0
-            continue
+        path = orders.region[g, start]
         allocate(found.fill[c], path, length, k, free_gpus, prices, alloc)
         total = 0.0
         for i in range(length):
@@ -330,11 +342,10 @@ def _price_candidates(
 def _add_other_fills(
     free_gpus: IntArray,
     prices: FloatArray,
-    regions: IntArray,
+    orders: Orders,
     k_min: int,
-    star: IntArray,
-    alloc: IntArray,
-    other: IntArray,
+    most: int,
+    scratch: Scratch,
     found: Candidates,
 ) -> None:
     """CR-LDF's placement, and Alg. 1's with an even spread, where Alg. 2 spreads otherwise.
@@ -342,18 +353,18 @@ def _add_other_fills(
     Args:
         free_gpus: Free GPUs, `(R,)`.
         prices: What a GPU costs, `(R,)`.
-        regions: Orders by bandwidth, `(R, R)`.
+        orders: In which order paths grow.
         k_min: The profile's.
-        star: Length and GPUs of each start's path for K*, `(2, R)`; 0 where it has none.
-        alloc: Scratch, `(R,)`.
-        other: Scratch, `(R,)`.
+        most: The most GPUs of any path for K* by bandwidth.
+        scratch: `star` holds length and GPUs of each start's path for K*.
         found: Candidates to add to.
     """
-    most = star[1].max()
+    alloc, other = scratch.alloc[0], scratch.alloc[1]
     freest = freest_region(free_gpus, 1)
     best, best_price = -1, np.inf
     for start in range(free_gpus.size):
-        length, gpus, order = star[0, start], star[1, start], regions[start]
+        length, gpus = scratch.star[0, start], scratch.star[1, start]
+        order = orders.region[0, start]
         if length > 1 and start == freest and gpus >= k_min:
             allocate(FILL_IN_ORDER, order, length, gpus, free_gpus, prices, alloc)
             if not _is_alg2(order, length, gpus, free_gpus, prices, alloc, other):
@@ -363,13 +374,13 @@ def _add_other_fills(
             price = mean_price(order, alloc, length, gpus, prices)
             if best < 0 or is_cheaper(price, best_price):
                 best, best_price = start, price
-    if best >= 0 and star[0, best] > 1:
-        length, order = star[0, best], regions[best]
+    if best >= 0 and scratch.star[0, best] > 1:
+        length, order = scratch.star[0, best], orders.region[0, best]
         allocate(FILL_UNIFORM, order, length, most, free_gpus, prices, alloc)
         known = _is_alg2(order, length, most, free_gpus, prices, alloc, other)
         if not known and best == freest:
             allocate(FILL_IN_ORDER, order, length, most, free_gpus, prices, other)
-            known = _shared_head(alloc, other, length) == length
+            known = _same_head(alloc, other, length)
         if not known:
             _add(found, best, GROW_BANDWIDTH, length, most, FILL_UNIFORM)
 
@@ -385,29 +396,46 @@ def _is_alg2(
     scratch: IntArray,
 ) -> bool:
     allocate(FILL_CHEAPEST, path, length, gpus, free_gpus, prices, scratch)
-    return _shared_head(alloc, scratch, length) == length
+    return _same_head(alloc, scratch, length)
+
+
+@inner_kernel
+def _same_head(one: IntArray, other: IntArray, number: int) -> bool:
+    same = True
+    for i in range(number):
+        same = same and one[i] == other[i]
+    return same
 
 
 @kernel
 def most_gpus(act_bytes: float, comp_s: FloatArray, k_min: int, k_star: int, orders: Orders) -> int:
     """What Alg. 1 finds for a profile: the most GPUs of any path, up to K*; 0 below k_min."""
     most = 0
-    for start in range(orders.number.shape[1]):
-        number = orders.number[0, start]
-        gpus_up_to, room = orders.gpus[0, start], orders.room[0, start]
-        most = max(most, walk(act_bytes, comp_s, number, gpus_up_to, room, k_star)[1])
+    for start in range(orders.alike.size):
+        most = max(most, walk(act_bytes, comp_s, orders, 0, start, k_star)[1])
     return most if most >= k_min else 0
 
 
-def empty_cluster_reach(arrays: Arrays) -> IntArray:
-    """GPUs that Alg. 1 finds for each profile when everything is free, `(P,)`."""
-    orders = _orders_when_empty(arrays)
-    a = arrays
-    found = [
-        most_gpus(a.act_bytes[p], a.comp_s[p], a.k_min[p], a.k_star[p], orders)
-        for p in range(a.k_star.size)
-    ]
-    return np.array(found, dtype=np.int64)
+class Idle(NamedTuple):
+    """What is known of a cluster with everything free."""
+
+    reach: IntArray  # (P,) GPUs that Alg. 1 finds for each profile
+    orders: Orders  # at the first prices
+    candidates: Candidates  # (P, K) of each profile, at the first prices
+
+
+def explore_idle(arrays: Arrays, budgets: FloatArray) -> Idle:
+    """Work out what an empty cluster offers; `budgets` as from `budget_shares`."""
+    a, orders = arrays, _orders_when_empty(arrays)
+    n_regions, n_profiles = a.gpus.size, a.k_star.size
+    scratch = allocate_scratch(n_regions, 0, n_profiles)
+    tables = allocate_candidates(n_profiles, candidate_capacity(n_regions, budgets.size))
+    reach = np.zeros(n_profiles, np.int64)
+    for p in range(n_profiles):
+        reach[p] = most_gpus(a.act_bytes[p], a.comp_s[p], a.k_min[p], a.k_star[p], orders)
+        table = Candidates(*(field[p] for field in tables))
+        fill_candidates(a, a.gpus, _first_rates(a), orders, p, budgets, scratch, table)
+    return Idle(reach, orders, tables)
 
 
 def budget_shares(arrays: Arrays, shares: Sequence[float] = DEFAULT_BUDGETS) -> FloatArray:
@@ -430,16 +458,17 @@ def hostable(arrays: Arrays, profile: int) -> bool:
         return True
     orders = _orders_when_empty(arrays)
     return any(
-        walk(act_bytes, comp_s, number, gpus_up_to, room, k_min)[1] >= k_min
-        for number, gpus_up_to, room in zip(
-            orders.number[0], orders.gpus[0], orders.room[0], strict=True
-        )
+        walk(act_bytes, comp_s, orders, 0, start, k_min)[1] >= k_min
+        for start in range(arrays.gpus.size)
     )
 
 
 def _orders_when_empty(arrays: Arrays) -> Orders:
     n = arrays.gpus.size
     orders = allocate_orders(n)
-    prices = np.asarray(arrays.price_usd_per_kwh[:, 0] * arrays.kw_per_gpu)
-    fill_orders(arrays, arrays.gpus, np.zeros((n, n)), prices, orders)
+    fill_orders(arrays, arrays.gpus, np.zeros((n, n)), _first_rates(arrays), orders)
     return orders
+
+
+def _first_rates(arrays: Arrays) -> FloatArray:
+    return np.asarray(arrays.price_usd_per_kwh[:, 0] * arrays.kw_per_gpu)

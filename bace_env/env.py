@@ -135,7 +135,7 @@ class GeoPipelineEnv(gym.Env[_Observation, np.int64]):
             chosen = int(self.np_random.integers(_MAX_SEED)) if seed is None else seed
             self._episodes.seed(0, chosen)
             self._seeded = True
-        self._episodes.begin(0)
+        self._episodes.begin([0])
         self._decisions, self._invalid, self._open = [], 0, True
         return self._episodes.observation(0), {"time_s": float(self._episodes.now_s[0])}
 
@@ -271,7 +271,7 @@ class GeoPipelineVectorEnv(VectorEnv[_Observation, np.ndarray[Any, Any], np.ndar
                 self.episodes.seed(
                     i, int(self.np_random.integers(_MAX_SEED)) if one is None else one
                 )
-            self.episodes.begin(i)
+        self.episodes.begin(range(self.num_envs))
         self._seeded = True
         self._invalid[:] = 0
         return self.episodes.observations(), {"time_s": self.episodes.now_s.copy()}
@@ -297,14 +297,16 @@ class GeoPipelineVectorEnv(VectorEnv[_Observation, np.ndarray[Any, Any], np.ndar
             "invalid_action": result.invalid,
         }
         info: dict[str, Any] = dict(each)
-        for i in np.flatnonzero(result.terminated | result.truncated).tolist():
+        ended_rows = np.flatnonzero(result.terminated | result.truncated).tolist()
+        for i in ended_rows:
             final = {key: value[i].item() for key, value in each.items()}
             final |= self.episodes.final_info(i) | {"invalid_actions": int(self._invalid[i])}
             ended = {"final_obs": self.episodes.observation(i), "final_info": final}
             info = self._add_info(info, ended, i)
             self._invalid[i] = 0
-            self.episodes.begin(i)
-            info["time_s"][i] = self.episodes.now_s[i]
+        if ended_rows:
+            self.episodes.begin(ended_rows)
+            info["time_s"][ended_rows] = self.episodes.now_s[ended_rows]
         observations = self.episodes.observations()
         return observations, result.reward, result.terminated, result.truncated, info
 

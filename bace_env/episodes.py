@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.error import InvalidAction
 
-from bace_env.batch import Batch, state_row
+from bace_env.batch import Batch
 from bace_env.candidates import DEFAULT_BUDGETS
 from bace_env.config import load_scenario
 from bace_env.errors import ConfigError
@@ -78,10 +78,14 @@ class Episodes:
         elif overrides:
             raise ConfigError("overrides: apply them when loading the scenario")
         self._sampler = Sampler(loaded)
-        self._cost_weight = cost_weight
+        self._cost_weight = 0.0 if cost_weight is None else cost_weight
         self._horizon_s = np.inf if horizon_s is None else horizon_s
-        self._batch = Batch(self._sampler.draw(0), batch, slots, budgets)
+        example = self._sampler.draw(0)
+        self._batch = Batch(example, batch, slots, budgets)
+        if cost_weight is None:
+            self._cost_weight = example.cost_weight
         self._seeds = [0] * batch
+        self._drawn = [0] * batch
         self._next_episode = [0] * batch
         self.wait = self._batch.sizes["action_mask"] - 1
 
@@ -100,14 +104,15 @@ class Episodes:
         self._seeds[b] = operator.index(seed)
         self._next_episode[b] = 0
 
-    def begin(self, b: int) -> None:
-        """Begin the next episode of row b."""
-        seed = episode_seed(self._seeds[b], self._next_episode[b])
-        self._next_episode[b] += 1
-        instance = self._sampler.draw(seed)
-        if self._cost_weight is not None:
-            instance = replace(instance, cost_weight=self._cost_weight)
-        self._batch.load(b, instance, self._horizon_s)
+    def begin(self, rows: Sequence[int]) -> None:
+        """Begin the next episode of each of these rows."""
+        for b in rows:
+            seed = episode_seed(self._seeds[b], self._next_episode[b])
+            self._next_episode[b] += 1
+            self._drawn[b] = seed
+            jobs = self._sampler.draw_jobs(seed)
+            self._batch.load_jobs(b, *jobs, self._cost_weight, self._horizon_s)
+        self._batch.restart(np.array(rows, dtype=np.int64))
 
     def step(self, actions: IntArray) -> StepResult:
         """One step of every episode.
@@ -124,27 +129,24 @@ class Episodes:
         terms, codes, invalid = self._batch.step(np.ascontiguousarray(actions, dtype=np.int64))
         return StepResult(
             reward=terms.sum(axis=1),
-            terms=terms.copy(),
+            terms=terms,
             terminated=codes == DONE,
             truncated=codes == TRUNCATED,
-            invalid=invalid.copy(),
+            invalid=invalid,
         )
 
     def observations(self) -> dict[str, np.ndarray[Any, Any]]:
-        """All observations, copied, `(B, size)` each."""
-        return {key: value.copy() for key, value in self._items()}
+        """All observations, `(B, size)` each, the caller's own."""
+        return dict(zip(Observation._fields, self._batch.observation, strict=True))
 
     def observation(self, b: int) -> dict[str, np.ndarray[Any, Any]]:
         """One observation, copied."""
-        return {key: value[b].copy() for key, value in self._items()}
+        found = self._batch.peek(b)
+        return dict(zip(Observation._fields, found, strict=True))
 
     def masks(self) -> BoolArray:
         """Which actions are valid, `(B, actions)`."""
-        return self._batch.world.observation.action_mask.astype(np.bool_)
-
-    def _items(self) -> list[tuple[str, np.ndarray[Any, Any]]]:
-        found = self._batch.world.observation
-        return list(zip(Observation._fields, found, strict=True))
+        return self._batch.world.mask.astype(np.bool_)
 
     @property
     def now_s(self) -> FloatArray:
@@ -153,11 +155,11 @@ class Episodes:
 
     def instance(self, b: int) -> Instance:
         """The workload of row b."""
-        return self._batch.instances[b]
+        return replace(self._sampler.draw(self._drawn[b]), cost_weight=self._cost_weight)
 
     def state(self, b: int) -> Any:
         """The state of row b, as live views."""
-        return state_row(self._batch.world.state, b)
+        return self._batch.state(b)
 
     def placement(self, b: int, action: int) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
         """Job, path and GPUs of a valid action; None for WAIT."""
@@ -169,8 +171,8 @@ class Episodes:
 
     def trace(self, b: int, policy: str, decisions: Sequence[Decision] = ()) -> EpisodeTrace:
         """What has happened in row b."""
-        state = state_row(self._batch.world.state, b)
-        return EpisodeTrace.of_state(self.instance(b), state, policy, tuple(decisions))
+        instance, state = self.instance(b), self._batch.state(b)
+        return EpisodeTrace.of_state(instance, state, policy, tuple(decisions))
 
     def final_info(self, b: int) -> dict[str, float]:
         """The finished (or truncated) episode of row b in numbers."""

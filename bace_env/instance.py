@@ -1,6 +1,5 @@
 """One sampled workload on one cluster: names, kernel arrays and the objective's references."""
 
-import heapq
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from bace_env.jit import inner_kernel, kernel
 from bace_env.pipeline import T_COMM_FORMS
-from bace_env.types import Arrays, FloatArray
+from bace_env.types import Arrays, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,10 +63,7 @@ class Instance:
         schedule of the works w_j on one fluid machine as fast as all GPUs together. 1 where there
         is no work at all, so that the objective stays finite.
         """
-        a = self.arrays
-        best = a.iterations * a.iteration_s[a.job_profile, a.k_star[a.job_profile]]
-        fluid = srpt_mean_flow_time(a.arrival_s, self.least_work_s / a.gpus.sum())
-        return max(float(best.mean()), fluid) or 1.0
+        return self._references[0]
 
     @cached_property
     def cost_ref_usd(self) -> float:
@@ -75,8 +72,21 @@ class Instance:
         The mean absolute price stands in where the lowest mean is not positive; 1 where even that
         is zero (free electricity), so that the objective stays finite.
         """
-        cost = float(self.least_work_s.sum()) * self.arrays.ref_usd_per_gpu_s
-        return cost if cost > 0 else 1.0
+        return reference_cost(self._references[1], self.arrays.ref_usd_per_gpu_s)
+
+    @cached_property
+    def _references(self) -> tuple[float, float]:
+        a = self.arrays
+        return references(
+            a.iterations,
+            a.job_profile,
+            a.arrival_s,
+            a.iteration_s,
+            a.k_star,
+            a.least_gpu_s,
+            a.gpus,
+            np.empty((3, a.iterations.size)),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data with all that another program needs to re-check a trace of this instance."""
@@ -138,27 +148,92 @@ class Instance:
         return json.dumps(self.to_dict(), allow_nan=False)
 
 
-def srpt_mean_flow_time(arrival_s: FloatArray, duration_s: FloatArray) -> float:
+@kernel
+def references(
+    iterations: FloatArray,
+    job_profile: IntArray,
+    arrival_s: FloatArray,
+    iteration_s: FloatArray,
+    k_star: IntArray,
+    least_gpu_s: FloatArray,
+    gpus: IntArray,
+    scratch: FloatArray,
+) -> tuple[float, float]:
+    """`Instance.jct_ref_s`, and the sum of the works w_j in GPU-s; `scratch` is `(3, N)`."""
+    n, all_gpus = iterations.size, 0
+    for r in range(gpus.size):
+        all_gpus += gpus[r]
+    duration_s = scratch[2]
+    best_s, work_gpu_s = 0.0, 0.0
+    for j in range(n):
+        p = job_profile[j]
+        best_s += iterations[j] * iteration_s[p, k_star[p]]
+        work_gpu_s += iterations[j] * least_gpu_s[p]
+        duration_s[j] = iterations[j] * least_gpu_s[p] / all_gpus
+    jct_ref_s = max(best_s / n, srpt_mean_flow_time(arrival_s, duration_s, scratch[:2]))
+    return (jct_ref_s if jct_ref_s > 0.0 else 1.0), work_gpu_s
+
+
+@kernel
+def reference_cost(work_gpu_s: float, ref_usd_per_gpu_s: float) -> float:
+    """`Instance.cost_ref_usd` of a total work."""
+    cost = work_gpu_s * ref_usd_per_gpu_s
+    return cost if cost > 0.0 else 1.0
+
+
+@kernel
+def srpt_mean_flow_time(
+    arrival_s: FloatArray, duration_s: FloatArray, scratch: FloatArray
+) -> float:
     """Mean flow time of preemptive shortest-remaining-time-first on one machine, seconds.
 
-    SRPT minimises it (Schrage 1968). Both arrays are `(N,)`, arrivals ascending.
+    SRPT minimises it (Schrage 1968). Both arrays are `(N,)`, arrivals ascending; `scratch` is
+    `(2, N)`.
     """
-    arrivals, durations = arrival_s.tolist(), duration_s.tolist()
-    n, i = len(arrivals), 0
+    n = arrival_s.size
+    heap_s, heap_arrived = scratch[0], scratch[1]  # a heap of (remaining, arrived)
+    size, i = 0, 0
     now, total = 0.0, 0.0
-    present: list[tuple[float, float]] = []  # a heap of (remaining, arrived)
-    while i < n or present:
-        if not present:
-            now = max(now, arrivals[i])
-        while i < n and arrivals[i] <= now:
-            heapq.heappush(present, (durations[i], arrivals[i]))
+    while i < n or size > 0:
+        if size == 0:
+            now = max(now, arrival_s[i])
+        while i < n and arrival_s[i] <= now:
+            _push(heap_s, heap_arrived, size, duration_s[i], arrival_s[i])
+            size += 1
             i += 1
-        remaining, arrived = heapq.heappop(present)
-        until = arrivals[i] if i < n else np.inf
-        if now + remaining <= until:
-            now += remaining
-            total += now - arrived
+        until = arrival_s[i] if i < n else np.inf
+        if now + heap_s[0] <= until:
+            now += heap_s[0]
+            total += now - heap_arrived[0]
+            size -= 1
+            _sift_down(heap_s, heap_arrived, size, heap_s[size], heap_arrived[size])
         else:
-            heapq.heappush(present, (remaining - (until - now), arrived))
+            heap_s[0] -= until - now  # the least stays the least
             now = until
     return total / n
+
+
+@inner_kernel
+def _push(key: FloatArray, value: FloatArray, size: int, new_key: float, new_value: float) -> None:
+    """Add an entry to a binary heap of `size` entries."""
+    at = size
+    while at > 0 and key[(at - 1) // 2] > new_key:
+        key[at], value[at] = key[(at - 1) // 2], value[(at - 1) // 2]
+        at = (at - 1) // 2
+    key[at], value[at] = new_key, new_value
+
+
+@inner_kernel
+def _sift_down(key: FloatArray, value: FloatArray, size: int, last: float, value_: float) -> None:
+    """Take the root out of a binary heap: its last entry, given apart, fills the gap."""
+    at = 0
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and key[child + 1] < key[child]:
+            child += 1
+        if key[child] >= last:
+            break
+        key[at], value[at] = key[child], value[child]
+        at = child
+    if size > 0:
+        key[at], value[at] = last, value_

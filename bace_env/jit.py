@@ -1,5 +1,8 @@
 """The decorator of every compiled function.
 
+Kernels run without numba's reference counting (several times as fast, since a kernel takes dozens
+of arrays): so they allocate nothing and return no array, but write into the arrays that they get.
+
 numba renews its cache when the file of a function changes, but not when a function that it calls
 in another file does: after an update, old compiled code would answer. So the cache lies in a folder
 named after the content of all sources.
@@ -16,6 +19,7 @@ from typing import Any, TypeVar, cast
 
 from numba import config as _config
 from numba import njit
+from numba.core.options import DefaultOptions
 
 _numba = cast(Any, _config)  # its settings are set at run time
 _F = TypeVar("_F", bound=Callable[..., object])
@@ -37,7 +41,14 @@ def inner_kernel(function: _F) -> _F:
 
 def _compiled(function: _F, *, has_entry: bool) -> _F:
     folder = Path(sys.modules[function.__module__].__file__ or __file__).parent
-    options = {"cache": True, "no_cfunc_wrapper": True, "no_cpython_wrapper": not has_entry}
+    options = {
+        "cache": True,
+        "error_model": "numpy",  # no test for zero before each division
+        "no_cfunc_wrapper": True,
+        "no_cpython_wrapper": not has_entry,
+    }
+    if hasattr(DefaultOptions, "_nrt"):
+        options["_nrt"] = False
     before = _numba.CACHE_DIR
     _numba.CACHE_DIR = str(_cache_directory(folder))
     try:

@@ -134,6 +134,8 @@ def next_change_of_price(arrays: Arrays, now_s: float) -> float:
     """When the next price changes anywhere; inf if none does."""
     t = now_s + time_tolerance(now_s)
     soonest = np.inf
+    if arrays.price_cycle_s <= 0.0:
+        return soonest
     for r in range(arrays.gpus.size):
         n = arrays.price_count[r]
         if n > 1:
@@ -287,13 +289,14 @@ def _release(state: State, job: int) -> None:
 
 @inner_kernel
 def _complete_until(state: State, until_s: float) -> None:
+    counts, running, finish_s = state.counts, state.running, state.finish_s
     i = 0
-    while i < state.counts[N_RUNNING]:
-        job = state.running[i]
-        if state.finish_s[job] <= until_s:
+    while i < counts[N_RUNNING]:
+        job = running[i]
+        if finish_s[job] <= until_s:
             _release(state, job)
-            state.counts[N_RUNNING] -= 1
-            state.running[i] = state.running[state.counts[N_RUNNING]]
+            counts[N_RUNNING] -= 1
+            running[i] = running[counts[N_RUNNING]]
         else:
             i += 1
 
@@ -310,25 +313,31 @@ def _arrive_until(arrays: Arrays, state: State, until_s: float) -> None:
 
 
 @inner_kernel
-def _next_finish(state: State) -> float:
+def _next_finish(counts: IntArray, running: IntArray, finish_s: FloatArray) -> float:
     soonest = np.inf
-    for i in range(state.counts[N_RUNNING]):
-        soonest = min(soonest, state.finish_s[state.running[i]])
+    for i in range(counts[N_RUNNING]):
+        soonest = min(soonest, finish_s[running[i]])
     return soonest
 
 
 @inner_kernel
-def _last_simultaneous(arrays: Arrays, state: State, first_s: float) -> float:
+def _last_simultaneous(
+    counts: IntArray,
+    running: IntArray,
+    finish_s: FloatArray,
+    arrival_s: FloatArray,
+    first_s: float,
+) -> float:
     """The latest event that counts as simultaneous with the one at `first_s`."""
     until = first_s + time_tolerance(first_s)
     last = first_s
-    for i in range(state.counts[N_RUNNING]):
-        finish = state.finish_s[state.running[i]]
+    for i in range(counts[N_RUNNING]):
+        finish = finish_s[running[i]]
         if finish <= until:
             last = max(last, finish)
-    i = state.counts[ARRIVED]
-    while i < arrays.arrival_s.size and arrays.arrival_s[i] <= until:
-        last = max(last, arrays.arrival_s[i])
+    i = counts[ARRIVED]
+    while i < arrival_s.size and arrival_s[i] <= until:
+        last = max(last, arrival_s[i])
         i += 1
     return last
 
@@ -336,30 +345,33 @@ def _last_simultaneous(arrays: Arrays, state: State, first_s: float) -> float:
 @inner_kernel
 def next_event(arrays: Arrays, state: State) -> float:
     """Time of the next completion, arrival or price change; inf if none lies ahead."""
-    soonest = _next_finish(state)
-    if state.counts[ARRIVED] < arrays.arrival_s.size:
-        soonest = min(soonest, arrays.arrival_s[state.counts[ARRIVED]])
-    if state.counts[N_PENDING] > 0:  # without a pending job a new price changes no decision
+    counts = state.counts
+    soonest = _next_finish(counts, state.running, state.finish_s)
+    if counts[ARRIVED] < arrays.arrival_s.size:
+        soonest = min(soonest, arrays.arrival_s[counts[ARRIVED]])
+    # Without a pending job a new price changes no decision.
+    if counts[N_PENDING] > 0 and arrays.price_cycle_s > 0.0:
         soonest = min(soonest, next_change_of_price(arrays, state.now_s[0]))
     return soonest
 
 
 @inner_kernel
-def can_wait(arrays: Arrays, state: State) -> bool:
+def may_wait(arrays: Arrays, state: State, next_event_s: float) -> bool:
     """Whether anything lies ahead that WAIT could wait for.
 
     With an idle cluster and no arrivals to come, prices are waited for until all have been seen.
     """
-    first = next_event(arrays, state)
-    return first < np.inf and first - _idle_since(arrays, state) <= arrays.price_cycle_s
+    idle_since_s = _idle_since(
+        state.counts, state.idle_since_s[0], state.now_s[0], arrays.arrival_s.size
+    )
+    return next_event_s < np.inf and next_event_s - idle_since_s <= arrays.price_cycle_s
 
 
 @inner_kernel
-def _idle_since(arrays: Arrays, state: State) -> float:
+def _idle_since(counts: IntArray, idle_since_s: float, now_s: float, n_jobs: int) -> float:
     """Since when only prices change: jobs are pending, none runs, none is to arrive; else inf."""
-    all_arrived = state.counts[ARRIVED] == arrays.arrival_s.size
-    if all_arrived and state.counts[N_PENDING] > 0 and state.counts[N_RUNNING] == 0:
-        return min(float(state.idle_since_s[0]), float(state.now_s[0]))
+    if counts[ARRIVED] == n_jobs and counts[N_PENDING] > 0 and counts[N_RUNNING] == 0:
+        return min(idle_since_s, now_s)
     return np.inf
 
 
@@ -372,18 +384,24 @@ def advance(arrays: Arrays, state: State, horizon_s: float) -> int:
 
     Returns:
         DECISION; DONE when every job is finished; TRUNCATED at the horizon; DEADLOCK, with nothing
-        changed, when jobs are pending and nothing lies ahead (see `can_wait`).
+        changed, when jobs are pending and nothing lies ahead (see `may_wait`).
     """
     while True:
         in_system = state.counts[N_PENDING] + state.counts[N_RUNNING]
         if in_system == 0 and state.counts[ARRIVED] == arrays.arrival_s.size:
             return DONE
-        if not can_wait(arrays, state):
+        first = next_event(arrays, state)
+        if not may_wait(arrays, state, first):
             return DEADLOCK
-        state.idle_since_s[0] = _idle_since(arrays, state)
         now = state.now_s[0]
-        first = max(next_event(arrays, state), now)
-        then = min(_last_simultaneous(arrays, state, first), horizon_s)
+        state.idle_since_s[0] = _idle_since(
+            state.counts, state.idle_since_s[0], now, arrays.arrival_s.size
+        )
+        first = max(first, now)
+        last = _last_simultaneous(
+            state.counts, state.running, state.finish_s, arrays.arrival_s, first
+        )
+        then = min(last, horizon_s)
         state.totals[JOB_SECONDS] += in_system * (then - now)
         state.now_s[0] = then
         if first > horizon_s:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bace_env.candidates import Candidates
 from bace_env.jit import inner_kernel
-from bace_env.kernels import can_wait, next_change_of_price, next_event
+from bace_env.kernels import next_change_of_price
 from bace_env.pipeline import bandwidth_need
 from bace_env.placement import congestion
 from bace_env.slots import Slots
@@ -100,13 +100,25 @@ def observation_sizes(n_regions: int, n_slots: int, capacity: int) -> dict[str, 
 
 
 def allocate_observations(batch: int, sizes: dict[str, int]) -> Observation:
-    """Zeros of the right shapes, `(B, size)`."""
+    """Uninitialised arrays of the right shapes, `(B, size)`."""
     return Observation(
         *(
-            np.zeros((batch, size), np.int8 if key == "action_mask" else np.float32)
+            np.empty((batch, size), np.int8 if key == "action_mask" else np.float32)
             for key, size in sizes.items()
         )
     )
+
+
+# Columns of the scales of an episode: what its numbers are measured by.
+JCT_REF_S, COST_REF_USD, COST_WEIGHT = 0, 1, 2
+ALL_GPUS, LARGEST_REGION, ALL_BANDWIDTH, WIDEST_LINK = 3, 4, 5, 6
+N_SCALES = 7
+
+
+def cluster_scales(arrays: Arrays) -> tuple[float, float, float, float]:
+    """The last four of the scales: GPUs and bandwidth of all and of the largest."""
+    gpus, links = arrays.gpus, arrays.link_bytes_per_s
+    return float(gpus.sum()), float(gpus.max()), float(links.sum()), float(links.max())
 
 
 @inner_kernel
@@ -115,53 +127,54 @@ def _squash(x: float) -> float:
 
 
 @inner_kernel
-def write_mask(
-    arrays: Arrays, state: State, slots: Slots, candidates: Candidates, out: ByteArray
-) -> None:
-    """1 for every candidate of a visible job; WAIT is 0 only while nothing lies ahead."""
-    capacity = candidates.start.shape[1]
-    out[:] = 0
-    for q in range(slots.job.size):
-        if slots.job[q] >= 0:
-            number = candidates.number[slots.table[q], 0]
-            out[q * capacity : q * capacity + number] = 1
-    if state.counts[N_PENDING] == 0 or can_wait(arrays, state):
-        out[-1] = 1
+def _share(part: float, whole: float) -> float:
+    return min(max(1.0 - part / whole, 0.0), 1.0) if whole > 0.0 else 0.0
 
 
 @inner_kernel
 def write_globals(
     arrays: Arrays,
     state: State,
-    slots: Slots,
-    cost_weight: float,
-    jct_ref_s: float,
+    n_slots: int,
+    hidden: int,
+    next_event_s: float,
+    scales: FloatArray,
+    b: int,
     out: NDArray[np.float32],
 ) -> None:
-    """The `globals` of `FEATURES`."""
-    now, n_jobs, n_slots = state.now_s[0], arrays.arrival_s.size, slots.job.size
+    """The `globals` of `FEATURES`, into row b of `out`."""
+    now, n_jobs, jct_ref_s = state.now_s[0], arrays.arrival_s.size, scales[b, JCT_REF_S]
     pending, running = state.counts[N_PENDING], state.counts[N_RUNNING]
-    hidden = slots.hidden[0]
-    out[0] = _squash(cost_weight)
-    out[1] = congestion(arrays, state.link_used)
-    out[2] = (pending - hidden) / n_slots
-    out[3] = hidden / (hidden + n_slots)
-    out[4] = running / (running + 8.0)
-    out[5] = state.free_gpus.sum() / arrays.gpus.sum()
-    out[6] = _squash((next_event(arrays, state) - now) / jct_ref_s)
-    out[7] = _squash((next_change_of_price(arrays, now) - now) / jct_ref_s)
-    out[8] = n_jobs / (n_jobs + 32.0)
-    out[9] = (state.counts[ARRIVED] - pending - running) / n_jobs
+    free = 0
+    for r in range(state.free_gpus.size):
+        free += state.free_gpus[r]
+    out[b, 0] = _squash(scales[b, COST_WEIGHT])
+    out[b, 1] = congestion(arrays, state.link_used)
+    out[b, 2] = (pending - hidden) / n_slots
+    out[b, 3] = hidden / (hidden + n_slots)
+    out[b, 4] = running / (running + 8.0)
+    out[b, 5] = free / scales[b, ALL_GPUS]
+    out[b, 6] = _squash((next_event_s - now) / jct_ref_s)
+    out[b, 7] = _squash((next_change_of_price(arrays, now) - now) / jct_ref_s)
+    out[b, 8] = n_jobs / (n_jobs + 32.0)
+    out[b, 9] = (state.counts[ARRIVED] - pending - running) / n_jobs
 
 
 @inner_kernel
 def write_regions(
-    arrays: Arrays, state: State, prices: FloatArray, jct_ref_s: float, out: NDArray[np.float32]
+    arrays: Arrays,
+    state: State,
+    prices: FloatArray,
+    scales: FloatArray,
+    release: FloatArray,
+    b: int,
+    out: NDArray[np.float32],
 ) -> None:
-    """The `regions` of `FEATURES`."""
+    """The `regions` of `FEATURES`, into row b of `out`; `release` is scratch, `(R,)`."""
     n, width = arrays.gpus.size, 7
-    largest = arrays.gpus.max()
-    release = np.full(n, np.inf)
+    links, used = arrays.link_bytes_per_s, state.link_used
+    for r in range(n):
+        release[r] = np.inf
     for i in range(state.counts[N_RUNNING]):
         job = state.running[i]
         for hop in range(state.path_length[job]):
@@ -170,110 +183,144 @@ def write_regions(
     for r in range(n):
         at = r * width
         if arrays.gpus[r] < 1:
-            out[at : at + width] = 0.0
+            for i in range(at, at + width):
+                out[b, i] = 0.0
             continue
-        usd_per_gpu_s = prices[r] / 3600.0
+        usd_per_gpu_s = prices[b, r] / 3600.0
         scale = arrays.ref_usd_per_gpu_s
-        out[at] = 1.0
-        out[at + 1] = arrays.gpus[r] / largest
-        out[at + 2] = state.free_gpus[r] / arrays.gpus[r]
-        out[at + 3] = _squash(usd_per_gpu_s / scale) if scale > 0 else np.sign(usd_per_gpu_s)
-        out[at + 4] = _squash(max(release[r] - state.now_s[0], 0.0) / jct_ref_s)
-        out[at + 5] = _free_share(state.link_used[r], arrays.link_bytes_per_s[r])
-        out[at + 6] = _free_share(state.link_used[:, r], arrays.link_bytes_per_s[:, r])
-
-
-@inner_kernel
-def _free_share(used: FloatArray, capacity: FloatArray) -> float:
-    total = capacity.sum()
-    return min(max(1.0 - used.sum() / total, 0.0), 1.0) if total > 0 else 0.0
-
-
-@inner_kernel
-def write_links(arrays: Arrays, state: State, out: NDArray[np.float32]) -> None:
-    """The `links` of `FEATURES`."""
-    n = arrays.gpus.size
-    largest = arrays.link_bytes_per_s.max()
-    at = 0
-    for u in range(n):
+        all_out, used_out, all_in, used_in = 0.0, 0.0, 0.0, 0.0
         for v in range(n):
-            capacity, latency = arrays.link_bytes_per_s[u, v], arrays.link_latency_s[u, v]
+            all_out += links[r, v]
+            used_out += used[r, v]
+            all_in += links[v, r]
+            used_in += used[v, r]
+        out[b, at] = 1.0
+        out[b, at + 1] = arrays.gpus[r] / scales[b, LARGEST_REGION]
+        out[b, at + 2] = state.free_gpus[r] / arrays.gpus[r]
+        out[b, at + 3] = _squash(usd_per_gpu_s / scale) if scale > 0 else np.sign(usd_per_gpu_s)
+        out[b, at + 4] = _squash(max(release[r] - state.now_s[0], 0.0) / scales[b, JCT_REF_S])
+        out[b, at + 5] = _share(used_out, all_out)
+        out[b, at + 6] = _share(used_in, all_in)
+
+
+@inner_kernel
+def write_links(
+    links: FloatArray,
+    latency_s: FloatArray,
+    used: FloatArray,
+    widest: float,
+    b: int,
+    out: NDArray[np.float32],
+) -> None:
+    """The `links` of `FEATURES`, into row b of `out`."""
+    at = 0
+    for u in range(links.shape[0]):
+        for v in range(links.shape[0]):
+            capacity, latency = links[u, v], latency_s[u, v]
             if capacity > 0.0:
-                out[at] = capacity / largest
-                out[at + 1] = min(max(1.0 - state.link_used[u, v] / capacity, 0.0), 1.0)
-                out[at + 2] = latency / (latency + 0.1)
+                out[b, at] = capacity / widest
+                out[b, at + 1] = _share(used[u, v], capacity)
+                out[b, at + 2] = latency / (latency + 0.1)
             else:
-                out[at : at + 3] = 0.0
+                out[b, at] = 0.0
+                out[b, at + 1] = 0.0
+                out[b, at + 2] = 0.0
             at += 3
+
+
+@inner_kernel
+def write_mask(slots: Slots, number: IntArray, waits: bool, b: int, mask: ByteArray) -> None:
+    """1 for every candidate of a visible job, and for WAIT if it `waits`; into row b of `mask`."""
+    n_slots = slots.job.size
+    capacity = (mask.shape[1] - 1) // n_slots
+    at = 0
+    for q in range(n_slots):
+        valid = number[slots.table[q], 0] if slots.job[q] >= 0 else 0
+        for c in range(capacity):
+            mask[b, at + c] = 1 if c < valid else 0
+        at += capacity
+    mask[b, at] = 1 if waits else 0
 
 
 @inner_kernel
 def write_jobs(
     arrays: Arrays,
-    state: State,
     slots: Slots,
     candidates: Candidates,
+    now_s: float,
     reach: IntArray,
-    jct_ref_s: float,
-    cost_unit_usd: float,
+    scales: FloatArray,
+    b: int,
     out_jobs: NDArray[np.float32],
     out_candidates: NDArray[np.float32],
 ) -> None:
-    """The `jobs` and `candidates` of `FEATURES`."""
+    """The `jobs` and `candidates` of `FEATURES`, into row b of both."""
     width, capacity = 10, candidates.start.shape[1]
-    all_gpus, widest = arrays.gpus.sum(), arrays.link_bytes_per_s.max()
-    out_jobs[:] = 0.0
-    out_candidates[:] = 0.0
+    jct_ref_s, all_gpus, widest = scales[b, JCT_REF_S], scales[b, ALL_GPUS], scales[b, WIDEST_LINK]
+    cost_unit_usd = scales[b, COST_REF_USD] / arrays.arrival_s.size
     for q in range(slots.job.size):
-        job = slots.job[q]
+        job, at, first = slots.job[q], q * width, q * capacity * 8
         if job < 0:
+            for i in range(at, at + width):
+                out_jobs[b, i] = 0.0
+            for i in range(first, first + capacity * 8):
+                out_candidates[b, i] = 0.0
             continue
-        p, table, at = arrays.job_profile[job], slots.table[q], q * width
+        p, table = arrays.job_profile[job], slots.table[q]
         k_star = arrays.k_star[p]
         best_s = arrays.iterations[job] * arrays.iteration_s[p, k_star]
         work_s = arrays.iterations[job] * arrays.least_gpu_s[p] / all_gpus
         need = bandwidth_need(arrays.act_bytes[p], arrays.comp_s[p, k_star])
-        out_jobs[at] = 1.0
-        out_jobs[at + 1] = _squash((state.now_s[0] - arrays.arrival_s[job]) / jct_ref_s)
-        out_jobs[at + 2] = _squash(best_s / jct_ref_s)
-        out_jobs[at + 3] = _squash(work_s / jct_ref_s)
-        out_jobs[at + 4] = k_star / all_gpus
-        out_jobs[at + 5] = arrays.k_min[p] / all_gpus
-        out_jobs[at + 6] = _squash(need / widest) if widest > 0 else 1.0
-        out_jobs[at + 7] = min(max(slots.priority[q], 0.0), 1.0)
-        out_jobs[at + 8] = candidates.number[table, 0] / capacity
-        out_jobs[at + 9] = reach[p] / k_star
+        out_jobs[b, at] = 1.0
+        out_jobs[b, at + 1] = _squash((now_s - arrays.arrival_s[job]) / jct_ref_s)
+        out_jobs[b, at + 2] = _squash(best_s / jct_ref_s)
+        out_jobs[b, at + 3] = _squash(work_s / jct_ref_s)
+        out_jobs[b, at + 4] = k_star / all_gpus
+        out_jobs[b, at + 5] = arrays.k_min[p] / all_gpus
+        out_jobs[b, at + 6] = _squash(need / widest) if widest > 0 else 1.0
+        out_jobs[b, at + 7] = min(max(slots.priority[q], 0.0), 1.0)
+        out_jobs[b, at + 8] = candidates.number[table, 0] / capacity
+        out_jobs[b, at + 9] = reach[p] / k_star
         _write_candidates(
-            arrays, p, arrays.iterations[job], candidates, table, best_s, jct_ref_s, cost_unit_usd,
-            out_candidates[q * capacity * 8 : (q + 1) * capacity * 8],
+            arrays.act_bytes[p], arrays.comp_s, p, k_star, arrays.iterations[job], candidates,
+            table, best_s, jct_ref_s, cost_unit_usd, all_gpus, scales[b, ALL_BANDWIDTH], b, first,
+            out_candidates,
         )  # fmt: skip
 
 
 @inner_kernel
 def _write_candidates(
-    arrays: Arrays,
+    act_bytes: float,
+    comp_s: FloatArray,
     profile: int,
+    k_star: int,
     iterations: float,
     candidates: Candidates,
     table: int,
     best_s: float,
     jct_ref_s: float,
     cost_unit_usd: float,
+    all_gpus: float,
+    bandwidth: float,
+    b: int,
+    first: int,
     out: NDArray[np.float32],
 ) -> None:
-    all_gpus, k_star = arrays.gpus.sum(), arrays.k_star[profile]
-    bandwidth = arrays.link_bytes_per_s.sum()
-    for c in range(candidates.number[table, 0]):
-        at = c * 8
+    number = candidates.number[table, 0]
+    for c in range(number):
+        at = first + c * 8
         gpus, hops = candidates.gpus[table, c], candidates.length[table, c] - 1
         run_s = iterations * candidates.iteration_s[table, c]
-        out[at] = 1.0
-        out[at + 1] = _squash(run_s / jct_ref_s)
-        out[at + 2] = _squash(run_s * candidates.usd_per_s[table, c] / cost_unit_usd)
-        out[at + 3] = gpus / k_star
-        out[at + 4] = gpus / all_gpus
-        out[at + 5] = hops / (hops + 2.0)
+        reserved = 0.0
         if hops > 0:
-            need = bandwidth_need(arrays.act_bytes[profile], arrays.comp_s[profile, gpus])
-            out[at + 6] = _squash(need * hops / bandwidth)
-        out[at + 7] = min(best_s / run_s, 1.0) if run_s > 0 else 1.0
+            reserved = _squash(bandwidth_need(act_bytes, comp_s[profile, gpus]) * hops / bandwidth)
+        out[b, at] = 1.0
+        out[b, at + 1] = _squash(run_s / jct_ref_s)
+        out[b, at + 2] = _squash(run_s * candidates.usd_per_s[table, c] / cost_unit_usd)
+        out[b, at + 3] = gpus / k_star
+        out[b, at + 4] = gpus / all_gpus
+        out[b, at + 5] = hops / (hops + 2.0)
+        out[b, at + 6] = reserved
+        out[b, at + 7] = min(best_s / run_s, 1.0) if run_s > 0 else 1.0
+    for i in range(first + number * 8, first + candidates.start.shape[1] * 8):
+        out[b, i] = 0.0

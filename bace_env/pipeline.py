@@ -153,15 +153,20 @@ def comp_from_iteration_time(
     return table
 
 
-@kernel
 def intra_iteration_s(comp_s: FloatArray, intra_s: float, micro_batches: int) -> FloatArray:
     """Eq. 1 for every k with all hops inside one region, shape `(K + 1,)`; entry 0 is inf."""
-    table = np.empty(comp_s.size)
-    table[0] = np.inf
+    table = np.full(comp_s.size, np.inf)
+    _fill_intra_iteration_s(comp_s, intra_s, micro_batches, table)
+    return table
+
+
+@kernel
+def _fill_intra_iteration_s(
+    comp_s: FloatArray, intra_s: float, micro_batches: int, table: FloatArray
+) -> None:
     for k in range(1, comp_s.size):
         comm_max_s = intra_s if k > 1 else 0.0
         table[k] = iteration_time((k - 1) * intra_s, comm_max_s, comp_s[k], k, micro_batches)
-    return table
 
 
 def optimal_gpus(iteration_s: FloatArray, k_min: int) -> int:

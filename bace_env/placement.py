@@ -12,7 +12,7 @@ import numpy as np
 
 from bace_env.jit import inner_kernel, kernel
 from bace_env.pipeline import LINK_TOLERANCE, bandwidth_need, link_room
-from bace_env.types import Arrays, FloatArray, IntArray
+from bace_env.types import Arrays, FloatArray, IntArray, Scratch
 
 
 def _code(value: int) -> int:
@@ -58,28 +58,53 @@ def freest_region(free_gpus: IntArray, at_least: int) -> int:
 
 
 @inner_kernel
+def begin_path(start: int, n_regions: int, path: IntArray) -> None:
+    """Write the start, and after it all other regions by id: those that are not on the path yet."""
+    path[0] = start
+    at = 1
+    for u in range(n_regions):
+        if u != start:
+            path[at] = u
+            at += 1
+
+
+@inner_kernel
+def append_region(path: IntArray, length: int, at: int) -> None:
+    """Append the region at position `at`, behind the path; those behind it stay in order of id."""
+    u = path[at]
+    for i in range(at, length, -1):
+        path[i] = path[i - 1]
+    path[length] = u
+
+
+@inner_kernel
 def next_region(
     link_bytes_per_s: FloatArray,
     free_gpus: IntArray,
     link_used: FloatArray,
     prices: FloatArray,
-    tail: int,
-    on_path: IntArray,
+    path: IntArray,
+    length: int,
     grow: int,
 ) -> int:
-    """The free region off the path that comes next: cheapest, or of highest free bandwidth."""
-    best, best_bytes_per_s = -1, 0.0
-    for u in range(free_gpus.size):
-        if on_path[u] or free_gpus[u] < 1:
+    """Where behind the path the next region stands: cheapest, or of highest free bandwidth.
+
+    -1 if no region off the path has a free GPU. `path` as `begin_path` and `append_region` leave
+    it.
+    """
+    best, best_bytes_per_s, tail = -1, 0.0, path[length - 1]
+    for at in range(length, free_gpus.size):
+        u = path[at]
+        if free_gpus[u] < 1:
             continue
         if grow == GROW_PRICE:
-            if best < 0 or prices[u] < prices[best]:
-                best = u
+            if best < 0 or prices[u] < prices[path[best]]:
+                best = at
         else:
             free = link_bytes_per_s[tail, u] - link_used[tail, u]
             # More only beyond rounding: what was reserved and released must not decide a tie.
             if best < 0 or free > best_bytes_per_s + LINK_TOLERANCE * link_bytes_per_s[tail, u]:
-                best, best_bytes_per_s = u, free
+                best, best_bytes_per_s = at, free
     return best
 
 
@@ -98,6 +123,8 @@ def grow_path(
 ) -> tuple[int, int]:
     """Alg. 1, lines 7-17: grow a path from `start` until `target` GPUs or the bandwidth check ends.
 
+    `path` is `(R,)`; what stands behind the path's end means nothing.
+
     A region joins if every hop of the path so far carries b_j at the GPU count it would lead to;
     the first that does not ends the path. With `partial_fill` that region gives the largest number
     of its GPUs that does not break the check, and then the path ends.
@@ -107,24 +134,21 @@ def grow_path(
     """
     act_bytes, comp_s = arrays.act_bytes[profile], arrays.comp_s[profile]
     links = arrays.link_bytes_per_s
-    on_path = np.zeros(free_gpus.size, np.int64)
     if free_gpus[start] < 1:
         return 0, 0
-    path[0] = start
-    on_path[start] = 1
+    begin_path(start, free_gpus.size, path)
     length, gpus, room = 1, min(free_gpus[start], target), np.inf
     while grow != GROW_NONE and length < free_gpus.size and gpus < target:
-        tail = path[length - 1]
-        u = next_region(links, free_gpus, link_used, prices, tail, on_path, grow)
-        if u < 0:
+        at = next_region(links, free_gpus, link_used, prices, path, length, grow)
+        if at < 0:
             break
+        tail, u = path[length - 1], path[at]
         room = min(room, link_room(link_used[tail, u], links[tail, u]))
         wanted = min(gpus + free_gpus[u], target)
         reached = joined_gpus(act_bytes, comp_s, gpus, wanted, room, partial_fill)
         if reached == gpus:
             break
-        path[length] = u
-        on_path[u] = 1
+        append_region(path, length, at)
         length += 1
         gpus = reached
         if reached < wanted:
@@ -250,6 +274,8 @@ def pathfinder(
     target: int,
     fill: int,
     partial_fill: bool,
+    trial_path: IntArray,
+    trial_alloc: IntArray,
     path: IntArray,
     alloc: IntArray,
 ) -> tuple[int, int]:
@@ -257,13 +283,13 @@ def pathfinder(
 
     Paths start from every region and follow the highest free bandwidth; of those that offer equally
     many GPUs the one of lowest average price wins, then the one of lower starting region.
+    `trial_path` and `trial_alloc` are scratch, `(R,)`.
     """
     single = cheapest_region(free_gpus, prices, target)
     if single >= 0:
         path[0], alloc[0] = single, target
         return 1, target
     best_length, best_gpus, best_price = 0, 0, np.inf
-    trial_path, trial_alloc = np.empty(path.size, np.int64), np.empty(path.size, np.int64)
     for start in range(free_gpus.size):
         length, gpus = grow_path(
             arrays,
@@ -299,6 +325,7 @@ def propose(
     rule: int,
     fill: int,
     partial_fill: bool,
+    scratch: Scratch,
     path: IntArray,
     alloc: IntArray,
 ) -> tuple[int, int]:
@@ -320,6 +347,8 @@ def propose(
             target,
             fill,
             partial_fill,
+            scratch.path[0],
+            scratch.alloc[0],
             path,
             alloc,
         )

@@ -51,6 +51,10 @@ class Sampler:
     `draw` is a function of the scenario and the seed alone, and cheap: all that does not depend on
     the seed is made here.
 
+    Attributes:
+        scenario: The scenario.
+        arrays: The numbers, with the first workload that may be drawn.
+
     Raises:
         ConfigError: Naming each job that not even the empty cluster could host.
     """
@@ -71,7 +75,10 @@ class Sampler:
         self._profile_names = tuple(profile.name for profile in made)
         self._region_names = tuple(region.name for region in scenario.regions)
         self._iterations = _iteration_table(scenario, jobs)
-        self._arrays = Arrays(
+        self._job_index = np.arange(len(jobs))
+        self._generator = np.random.Generator(np.random.Philox(key=[0, 0]))
+        self._fresh: dict[str, Any] = dict(self._generator.bit_generator.state)
+        self.arrays = Arrays(
             gpus=gpus,
             link_bytes_per_s=link_bytes_per_s,
             link_latency_s=link_latency_s,
@@ -86,29 +93,41 @@ class Sampler:
 
     def draw(self, seed: int) -> Instance:
         """The workload of one episode; `seed` is that of the episode, see `episode_seed`."""
-        n_jobs, n_datasets = self._iterations.shape
-        arrays = self._arrays
-        if n_datasets > 1:
-            # One stream per source: a source added later leaves the others' draws as they are.
-            # Every job consumes one draw, so fixing one job's data set changes no other's.
-            drawn = _stream(seed, _DATASETS).integers(n_datasets, size=n_jobs)
-            arrays = arrays._replace(iterations=self._iterations[np.arange(n_jobs), drawn])
-        gap_h = self.scenario.workload.mean_interarrival_h
-        if gap_h is not None:
-            gaps_s = _stream(seed, _ARRIVALS).exponential(3600.0 * gap_h, size=n_jobs)
-            arrays = arrays._replace(arrival_s=np.cumsum(gaps_s))
+        iterations, arrival_s = self.draw_jobs(seed)
         return Instance(
             scenario=self.scenario.name,
             seed=seed,
             region_names=self._region_names,
             job_names=self._job_names,
             profile_names=self._profile_names,
-            arrays=arrays,
+            arrays=self.arrays._replace(iterations=iterations, arrival_s=arrival_s),
             cost_weight=self.scenario.objective.cost_weight,
         )
 
+    def draw_jobs(self, seed: int) -> tuple[FloatArray, FloatArray]:
+        """What `draw` draws: iterations and arrivals of the jobs, `(N,)` each."""
+        n_jobs, n_datasets = self._iterations.shape
+        iterations, arrival_s = self.arrays.iterations, self.arrays.arrival_s
+        if n_datasets > 1:
+            # One stream per source: a source added later leaves the others' draws as they are.
+            # Every job consumes one draw, so fixing one job's data set changes no other's.
+            drawn = self._stream(seed, _DATASETS).integers(n_datasets, size=n_jobs)
+            iterations = self._iterations[self._job_index, drawn]
+        gap_h = self.scenario.workload.mean_interarrival_h
+        if gap_h is not None:
+            gaps_s = self._stream(seed, _ARRIVALS).exponential(3600.0 * gap_h, size=n_jobs)
+            arrival_s = np.cumsum(gaps_s)
+        return iterations, arrival_s
+
+    def _stream(self, seed: int, source: int) -> np.random.Generator:
+        """The numbers of `Generator(Philox(key=[seed, source]))`, from one generator set anew."""
+        key: Any = self._fresh["state"]["key"]
+        key[:] = seed, source
+        self._generator.bit_generator.state = self._fresh
+        return self._generator
+
     def _refuse_unhostable(self) -> None:
-        arrays = self._arrays
+        arrays = self.arrays
         refused = [p for p in range(arrays.k_star.size) if not hostable(arrays, p)]
         if not refused:
             return
@@ -124,10 +143,6 @@ class Sampler:
 
 
 _DATASETS, _ARRIVALS = 0, 1  # sources of randomness
-
-
-def _stream(seed: int, source: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=[seed, source]))
 
 
 def build_instance(scenario: Scenario, seed: int) -> Instance:

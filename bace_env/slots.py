@@ -7,7 +7,7 @@ import numpy as np
 from bace_env.candidates import GROWTHS, Orders, most_gpus, walk
 from bace_env.jit import inner_kernel
 from bace_env.placement import freest_region, priorities
-from bace_env.types import N_PENDING, Arrays, BoolArray, FloatArray, IntArray, State
+from bace_env.types import N_PENDING, Arrays, FloatArray, IntArray, Scratch, State
 
 
 class Slots(NamedTuple):
@@ -27,6 +27,15 @@ def allocate_slots(n_slots: int) -> Slots:
         priority=np.zeros(n_slots),
         hidden=np.zeros(1, np.int64),
     )
+
+
+@inner_kernel
+def clear_slots(slots: Slots) -> None:
+    """No job is visible."""
+    for q in range(slots.job.size):
+        slots.job[q] = -1
+        slots.table[q] = -1
+    slots.hidden[0] = 0
 
 
 _ANY, _STARTS, _PATHFINDER, _CR_LDF, _PATIENT = 0, 1, 2, 4, 8  # what can start a job, as bits
@@ -51,22 +60,17 @@ def _who_starts(
             who |= _PATIENT
     for start in range(free_gpus.size):
         for g in range(GROWTHS):
-            number = orders.number[g, start]
-            gpus_up_to, room = orders.gpus[g, start], orders.room[g, start]
-            if walk(act_bytes, comp_s, number, gpus_up_to, room, k_min)[1] >= k_min:
+            if walk(act_bytes, comp_s, orders, g, start, k_min)[1] >= k_min:
                 who |= _STARTS
     start = freest_region(free_gpus, 1)
-    if start >= 0:
-        number = orders.number[0, start]
-        gpus_up_to, room = orders.gpus[0, start], orders.room[0, start]
-        if walk(act_bytes, comp_s, number, gpus_up_to, room, k_star)[1] >= k_min:
-            who |= _STARTS | _CR_LDF
+    if start >= 0 and walk(act_bytes, comp_s, orders, 0, start, k_star)[1] >= k_min:
+        who |= _STARTS | _CR_LDF
     return who
 
 
 @inner_kernel
 def choose_slots(
-    arrays: Arrays, state: State, orders: Orders, reach: IntArray, slots: Slots
+    arrays: Arrays, state: State, orders: Orders, reach: IntArray, scratch: Scratch, slots: Slots
 ) -> None:
     """Which pending jobs are visible, and in which order.
 
@@ -74,20 +78,23 @@ def choose_slots(
     the shortest and the one of highest priority that Alg. 1 can place, the one of highest priority
     for CR-LDF and for `bace-patient`); then by priority those that can start now; then the rest.
     """
-    n = state.counts[N_PENDING]
+    n, n_slots = state.counts[N_PENDING], slots.job.size
     pending = state.pending[:n]
-    score, shown = np.empty(n), np.zeros(n, np.bool_)
+    score, who, shown = scratch.score[0, :n], scratch.mark[0, :n], scratch.mark[1, :n]
     priorities(arrays, state.link_used, pending, score)
-    who = np.empty(n, np.int64)
-    _fill_who(arrays, state.free_gpus, pending, orders, reach, n > slots.job.size, who)
-    slots.job[:] = -1
-    slots.table[:] = -1
-    age = -np.arange(n).astype(np.float64)
-    used = _show(age, who, _ANY, False, shown, pending, score, slots, 0)
-    if n > slots.job.size:
-        work = -arrays.iterations[pending]
+    _fill_who(arrays, state.free_gpus, pending, orders, reach, n > n_slots, scratch.profile, who)
+    clear_slots(slots)
+    for i in range(n):
+        shown[i] = 0
+    shown[0] = 1
+    slots.job[0], slots.priority[0] = pending[0], score[0]  # the oldest
+    used = 1
+    if n > n_slots:
+        age, work = scratch.score[1, :n], scratch.score[2, :n]
         for i in range(n):
-            work[i] *= arrays.iteration_s[arrays.job_profile[pending[i]], 1]
+            age[i] = -i
+            profile = arrays.job_profile[pending[i]]
+            work[i] = -arrays.iterations[pending[i]] * arrays.iteration_s[profile, 1]
         used = _show(age, who, _PATHFINDER, False, shown, pending, score, slots, used)
         used = _show(work, who, _PATHFINDER, False, shown, pending, score, slots, used)
         for needed in (_PATHFINDER, _CR_LDF, _PATIENT):
@@ -109,11 +116,15 @@ def _fill_who(
     orders: Orders,
     reach: IntArray,
     exactly: bool,
+    of_profile: IntArray,
     who: IntArray,
 ) -> None:
     """`_who_starts` of every pending job; unless `exactly`, _STARTS suffices where it is easy."""
-    most_free = free_gpus.max()
-    of_profile = np.full(arrays.k_star.size, -1, np.int64)
+    most_free = 0
+    for r in range(free_gpus.size):
+        most_free = max(most_free, free_gpus[r])
+    for p in range(of_profile.size):
+        of_profile[p] = -1
     for i in range(pending.size):
         p = arrays.job_profile[pending[i]]
         if of_profile[p] < 0:
@@ -147,7 +158,7 @@ def _show(
     who: IntArray,
     needed: int,
     again: bool,
-    shown: BoolArray,
+    shown: IntArray,
     pending: IntArray,
     score: FloatArray,
     slots: Slots,
@@ -159,12 +170,12 @@ def _show(
     """
     best = -1
     for i in range(by.size):
-        eligible = (who[i] & needed) == needed and not (again and shown[i])
+        eligible = (who[i] & needed) == needed and not (again and shown[i] == 1)
         if eligible and (best < 0 or by[i] > by[best]):
             best = i
-    if best < 0 or shown[best] or used == slots.job.size:
+    if best < 0 or shown[best] == 1 or used == slots.job.size:
         return used
-    shown[best] = True
+    shown[best] = 1
     slots.job[used] = pending[best]
     slots.priority[used] = score[best]
     return used + 1

@@ -68,5 +68,32 @@ class State(NamedTuple):
     cost_usd: FloatArray  # (N,) Eq. 4
 
 
+class Scratch(NamedTuple):
+    """Room for what kernels work out on the way: they allocate nothing."""
+
+    path: IntArray  # (2, R) placements being tried
+    alloc: IntArray  # (2, R)
+    star: IntArray  # (2, R) length and GPUs of each start's path
+    rate: FloatArray  # (R,) a number of each region
+    idle: FloatArray  # (R, R) zeros: nothing is reserved
+    score: FloatArray  # (3, N) numbers of the pending jobs
+    mark: IntArray  # (2, N) marks of the pending jobs
+    profile: IntArray  # (P,) a mark of each profile
+
+
+def allocate_scratch(n_regions: int, n_jobs: int, n_profiles: int) -> Scratch:
+    """Room for a cluster and workload of that size."""
+    return Scratch(
+        path=np.zeros((2, n_regions), np.int64),
+        alloc=np.zeros((2, n_regions), np.int64),
+        star=np.zeros((2, n_regions), np.int64),
+        rate=np.zeros(n_regions),
+        idle=np.zeros((n_regions, n_regions)),
+        score=np.zeros((3, n_jobs)),
+        mark=np.zeros((2, n_jobs), np.int64),
+        profile=np.zeros(n_profiles, np.int64),
+    )
+
+
 ARRIVED, N_PENDING, N_RUNNING = 0, 1, 2  # indices into State.counts
 JOB_SECONDS, CHARGED_USD = 0, 1  # indices into State.totals

@@ -46,7 +46,7 @@ def measure(
     rng = np.random.default_rng(0)
     for i in range(batch):
         episodes.seed(i, i)
-        episodes.begin(i)
+    episodes.begin(range(batch))
     steps, ended, stepping, restarting, copying = 0, 0, 0.0, 0.0, 0.0
     warm = 20
     while stepping + restarting + copying < seconds or warm > 0:
@@ -56,8 +56,8 @@ def measure(
         result = episodes.step(actions)
         stepped = time.process_time()
         done = np.flatnonzero(result.terminated).tolist()
-        for i in done:
-            episodes.begin(i)
+        if done:
+            episodes.begin(done)
         restarted = time.process_time()
         episodes.observations()
         copied = time.process_time()

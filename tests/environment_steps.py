@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from agents.policy import REGISTRY, Policy, make_policy
-from bace_env.batch import Batch, state_row
+from bace_env.batch import Batch
 from bace_env.candidates import DEFAULT_BUDGETS
 from bace_env.env import GeoPipelineEnv
 from bace_env.instance import Instance
@@ -35,15 +35,16 @@ class Solo:
     ) -> None:
         self.instance = instance
         self.batch = Batch(instance, 1, slots, budgets)
-        self.batch.load(0, instance)
-        self.view = View(instance, state_row(self.batch.world.state, 0))
+        self.batch.load(0, instance.arrays, instance.cost_weight)
+        self.batch.restart(np.zeros(1, np.int64))
+        self.view = View(instance, self.batch.state(0))
         self.wait = self.batch.sizes["action_mask"] - 1
         self.code = DECISION
         self.decisions: list[Decision] = []
 
     @property
     def mask(self) -> BoolArray:
-        return np.asarray(self.batch.world.observation.action_mask[0] == 1)
+        return np.asarray(self.batch.peek(0).action_mask == 1)
 
     def placements(self) -> dict[int, Placement]:
         """All valid actions but WAIT."""
@@ -82,7 +83,7 @@ class Solo:
             self.step(int(random_valid(rng, mask)))
 
     def trace(self, policy: str) -> EpisodeTrace:
-        state = state_row(self.batch.world.state, 0)
+        state = self.batch.state(0)
         return EpisodeTrace.of_state(self.instance, state, policy, tuple(self.decisions))
 
 

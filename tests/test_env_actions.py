@@ -231,9 +231,9 @@ def test_a_path_read_off_its_order_is_the_path_that_is_grown(instance: Instance,
             read = walk(
                 a.act_bytes[p],
                 a.comp_s[p],
-                orders.number[g, start],
-                orders.gpus[g, start],
-                orders.room[g, start],
+                orders,
+                g,
+                start,
                 target,
             )
             assert read == grown

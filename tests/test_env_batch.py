@@ -212,15 +212,16 @@ def test_rows_may_hold_different_clusters_of_one_shape() -> None:
         order = [instances[(i + turn) % 3] for i in range(3)]
         solos = [Solo(instance, slots=2) for instance in order]
         for i, instance in enumerate(order):
-            batch.load(i, instance)
+            batch.load(i, instance.arrays, instance.cost_weight)
+        batch.restart(np.array([0, 2, 1]))
         while any(solo.code == DECISION for solo in solos):
             for field, *values in zip(
-                batch.world.observation,
-                *(solo.batch.world.observation for solo in solos),
+                batch.observation,
+                *(solo.batch.observation for solo in solos),
                 strict=True,
             ):
                 assert np.array_equal(field, np.concatenate(values))
-            actions = random_valid(rng, batch.world.observation.action_mask == 1)
+            actions = random_valid(rng, batch.world.mask == 1)
             batch.step(actions)
             for solo, action in zip(solos, actions.tolist(), strict=True):
                 solo.step(action)

@@ -174,7 +174,7 @@ def candidate_of(view: View, placement: Placement) -> list[float]:
 
 
 def check_observation(solo: Solo) -> None:
-    view, found = solo.view, solo.batch.world.observation
+    view, found = solo.view, solo.batch.observation
     capacity, n_slots = solo.batch.capacity, solo.batch.world.slots.job.shape[1]
     jobs = [int(job) for job in solo.batch.world.slots.job[0] if job >= 0]
     number = {job: len(solo.batch.actions_of(0, job)) for job in jobs}

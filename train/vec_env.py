@@ -61,7 +61,7 @@ class BatchVecEnv(VecEnv):
                 self.episodes.seed(i, seed)
             elif not self._seeded:
                 self.episodes.seed(i, int(np.random.default_rng().integers(2**53)))
-            self.episodes.begin(i)
+        self.episodes.begin(range(self.num_envs))
         self._seeded = True
         self._invalid[:] = 0
         self._reset_seeds()
@@ -82,13 +82,15 @@ class BatchVecEnv(VecEnv):
             for invalid in result.invalid.tolist()
         ]
         dones = result.terminated | result.truncated
-        for i in np.flatnonzero(dones).tolist():
+        ended = np.flatnonzero(dones).tolist()
+        for i in ended:
             infos[i] |= self.episodes.final_info(i)
             infos[i]["invalid_actions"] = int(self._invalid[i])
             infos[i]["TimeLimit.truncated"] = bool(result.truncated[i])
             infos[i]["terminal_observation"] = self.episodes.observation(i)
             self._invalid[i] = 0
-            self.episodes.begin(i)
+        if ended:
+            self.episodes.begin(ended)
         rewards = result.reward.astype(np.float32)
         return self.episodes.observations(), rewards, dones, infos
 
