@@ -157,7 +157,7 @@ class Heuristic:
     options: ClassVar[Options] = Options()
 
     def __init__(self, arg: str = "") -> None:
-        self._options = parse_options(arg, self.options)
+        self.chosen = parse_options(arg, self.options)
         if arg:
             self.name = f"{self.name}:{arg}"
         self._instance: Instance | None = None
@@ -176,7 +176,7 @@ class Heuristic:
             self._scratch = allocate_scratch(n_regions, view.instance.n_jobs, n_profiles)
             self._path, self._alloc = np.empty((2, n_regions), dtype=np.int64)
         job, length = decide(
-            view.arrays, view.state, self._options, self._scratch, self._path, self._alloc
+            view.arrays, view.state, self.chosen, self._scratch, self._path, self._alloc
         )
         if job < 0:
             return WAIT

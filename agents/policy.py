@@ -36,6 +36,7 @@ REGISTRY: dict[str, str] = {
     "bace-no-cost-min": "agents.heuristic:BaceNoCostMin",
     "bace-patient": "agents.heuristic:BacePatient",
     "sjf": "agents.heuristic:Sjf",
+    "search": "agents.search:Search",
     "random": "agents.random_policy:RandomPolicy",
 }
 

@@ -71,8 +71,8 @@ class State(NamedTuple):
 class Scratch(NamedTuple):
     """Room for what kernels work out on the way: they allocate nothing."""
 
-    path: IntArray  # (2, R) placements being tried
-    alloc: IntArray  # (2, R)
+    path: IntArray  # (3, R) placements: tried by Alg. 1, by a heuristic, by who plays schedules
+    alloc: IntArray  # (3, R)
     star: IntArray  # (2, R) length and GPUs of each start's path
     rate: FloatArray  # (R,) a number of each region
     idle: FloatArray  # (R, R) zeros: nothing is reserved
@@ -84,8 +84,8 @@ class Scratch(NamedTuple):
 def allocate_scratch(n_regions: int, n_jobs: int, n_profiles: int) -> Scratch:
     """Room for a cluster and workload of that size."""
     return Scratch(
-        path=np.zeros((2, n_regions), np.int64),
-        alloc=np.zeros((2, n_regions), np.int64),
+        path=np.zeros((3, n_regions), np.int64),
+        alloc=np.zeros((3, n_regions), np.int64),
         star=np.zeros((2, n_regions), np.int64),
         rate=np.zeros(n_regions),
         idle=np.zeros((n_regions, n_regions)),
