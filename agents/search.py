@@ -7,6 +7,7 @@ import numpy as np
 
 from agents.heuristic import Heuristic, Options
 from agents.policy import make_policy
+from agents.replay import Schedule
 from agents.schedule import (
     Sequence,
     allocate_sequence,
@@ -123,6 +124,25 @@ class Planner:
         )
         self._keep_if_better(value, self._out)
         return value < np.inf
+
+    def keep_schedule(self, schedule: Schedule) -> bool:
+        """`keep_plan` of a schedule."""
+        plan = allocate_sequence(self.n_jobs, self.arrays.gpus.size)
+        for i, (job, path, gpus) in enumerate(schedule.placements):
+            plan.job[i], plan.length[i] = job, len(path)
+            plan.path[i, : len(path)], plan.alloc[i, : len(path)] = path, gpus
+            plan.not_before_s[i] = schedule.not_before_s[i] if schedule.not_before_s else 0.0
+        return self.keep_plan(plan, len(schedule.placements))
+
+    def schedule(self) -> Schedule:
+        """The best plan."""
+        placements = []
+        for i in range(self.left):
+            n = int(self.best.length[i])
+            path, gpus = self.best.path[i, :n].tolist(), self.best.alloc[i, :n].tolist()
+            placements.append(Placement(int(self.best.job[i]), tuple(path), tuple(gpus)))
+        times_s = self.best.not_before_s[: self.left].tolist()
+        return Schedule(tuple(placements), tuple(times_s) if any(times_s) else ())
 
     def try_candidates(self, view: View, base: Options, budget: int) -> int:
         """Make each candidate placement of the pending jobs, then let the base go on.
