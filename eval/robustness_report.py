@@ -98,11 +98,11 @@ def summary_line(found: Robustness) -> str:
     for part in held:
         by_losses.setdefault(_losses(found, part), []).append(part)
     fates = [
-        f"{_listed(alike)} {'under all but ' + ', '.join(lost) if lost else 'under every one'}"
+        f"{_listed(alike)} ({'all but ' + ' / '.join(lost) if lost else 'every one'})"
         for lost, alike in sorted(by_losses.items())
     ]
     if fates:
-        text += f" Disturbed hold {'; '.join(fates)}."
+        text += f" Disturbances under which those hold, too: {'; '.join(fates)}."
     return f"{found.world.title}: {text} {_own_changes(found)}"
 
 
