@@ -198,7 +198,8 @@ def earlier_state(arrays: Arrays, state: State, delay_s: float, *, own_starts: b
     tolerance = time_tolerance(now)
     then = now - delay_s
     known = state.start_s <= (now if own_starts else then) + tolerance  # nan: never started
-    over = known & (state.finish_s <= then + tolerance)
+    # A job of no length holds its GPUs until the simulator has dealt with its end.
+    over = known & (state.finish_s <= then + tolerance) & (state.status == FINISHED)
     holding = np.flatnonzero(known & ~over)
     status = state.status.copy()
     status[over] = FINISHED

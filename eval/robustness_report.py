@@ -151,7 +151,7 @@ def _own_changes(found: Robustness) -> str:
         ]
         if changes:
             _, change, name = max(changes)
-            texts.append(f"{word} {100 * change:+.1f} % ({name})")
+            texts.append(f"{word} {_signed(1 + change)} % ({name})")
     return f"Largest changes of what {SCHEDULER} itself reaches: {', '.join(texts)}."
 
 
@@ -203,7 +203,12 @@ def _least(parts: Sequence[Part], episodes: int) -> str:
 
 
 def _change(ratio: Estimate) -> str:
-    return "none" if ratio.mean is None else f"{100 * (ratio.mean - 1) + 0.0:+.1f} %"
+    return "none" if ratio.mean is None else f"{_signed(ratio.mean)} %"
+
+
+def _signed(ratio: float) -> str:
+    """The change in percent; never -0.0."""
+    return f"{round(100 * (ratio - 1), 1) + 0.0:+.1f}"
 
 
 def print_report(results: Sequence[Robustness], console: Console) -> None:
@@ -377,8 +382,7 @@ def _markdown_tables(found: Robustness) -> list[str]:
 def _change_with_interval(ratio: Estimate) -> str:
     if ratio.mean is None or ratio.low is None or ratio.high is None:
         return "none"
-    mean, low, high = (100 * (v - 1) + 0.0 for v in (ratio.mean, ratio.low, ratio.high))
-    return f"{mean:+.1f} % [{low:+.1f}, {high:+.1f}]"
+    return f"{_signed(ratio.mean)} % [{_signed(ratio.low)}, {_signed(ratio.high)}]"
 
 
 def save_run(results: Sequence[Robustness], directory: Path) -> None:
