@@ -228,6 +228,19 @@ def test_noise_is_bounded_seeded_and_the_same_for_all_policies() -> None:
     assert not np.isclose(other[0], of["bace"][0]).any()
 
 
+def test_all_decisions_of_one_moment_rest_on_one_measurement() -> None:
+    jobs = [(0.0, 0, 10)] * 5
+    links = 100.0 * (1 - np.eye(3))
+    instance = make_instance([2, 2, 2], [np.array([4.0, 2.0])], jobs, links=links)
+    spy = Spy("lcf")
+    run_episode(instance, around(spy, "noise=0.3"))
+    first, *others = [seen for seen in spy.seen if seen["now_s"] == 0.0]
+    assert len(others) == 3
+    for seen in others:
+        np.testing.assert_array_equal(seen["links"], first["links"])
+        np.testing.assert_array_equal(seen["prices"], first["prices"])
+
+
 def test_levels_of_noise_scale_the_same_draw() -> None:
     small, large = (measurements("lcf", f"noise={n}", busy())[0] for n in ("0.1", "0.3"))
     np.testing.assert_allclose(3 * (small - 1), large - 1, rtol=1e-9)
@@ -261,6 +274,14 @@ def test_a_small_case_by_hand() -> None:
     own = run_episode(one_gpu(), Monitored("delay=15,own_starts:ldf"))
     assert schedule(own) == [(0.0, 0), (0.0, None), (40.0, None), (55.0, 1)]
     assert episode_metrics(own)["refused_placements"] == 0.0
+
+
+def test_each_end_is_seen_in_its_turn() -> None:
+    # Jobs of 40 and 44 s on two GPUs; their ends are seen at 55 and 59.
+    jobs = [(0.0, 0, 10), (0.0, 0, 11), (0.0, 0, 10), (0.0, 0, 10)]
+    instance = make_instance([2], [np.array([1.0])], jobs)
+    trace = run_episode(instance, Monitored("delay=15,own_starts:ldf"))
+    assert trace.start_s.tolist() == [0.0, 0.0, 55.0, 59.0]
 
 
 def test_prices_are_seen_late() -> None:
