@@ -161,6 +161,7 @@ def markdown(found: dict[tuple[int, int], dict[str, float]], plot: str) -> str:
     ]
     lines += [f"| {' | '.join(row)} |" for row in rows]
     lines += ["", "Times are p50 / p99, CPU time of one core of a slow, shared machine.", ""]
+    lines += ["`make robustness` regenerates this document.", ""]
     return "\n".join(lines)
 
 

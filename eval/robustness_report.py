@@ -93,7 +93,7 @@ def summary_line(found: Robustness) -> str:
     else:
         text = "the claim does not hold even undisturbed, so it cannot survive a disturbance: "
         text += "; ".join(filter(None, (_shortfall(found, quantity) for quantity in CLAIM)))
-        text += f". Of its {len(parts)} parts {len(held)} hold undisturbed."
+        text += f". Of its {len(parts)} parts {len(held) or 'none'} hold undisturbed."
     by_losses: dict[tuple[str, ...], list[Part]] = {}
     for part in held:
         by_losses.setdefault(_losses(found, part), []).append(part)
@@ -102,7 +102,7 @@ def summary_line(found: Robustness) -> str:
         for lost, alike in sorted(by_losses.items())
     ]
     if fates:
-        text += f" Disturbances under which those hold, too: {'; '.join(fates)}."
+        text += f" Disturbances under which these parts hold, too: {'; '.join(fates)}."
     return f"{found.world.title}: {text} {_own_changes(found)}"
 
 
@@ -217,20 +217,15 @@ def print_report(results: Sequence[Robustness], console: Console) -> None:
         console.print(make_table(found, console.width))
         console.print()
     n = len(results[0].seeds)
-    console.print(
-        f"{n} workload{'' if n == 1 else 's'}; least over the baselines, with 95 % interval.",
-        highlight=False,
-    )
+    few = n < FEWEST_FOR_INTERVAL
+    text = f"{n} workload{'' if n == 1 else 's'}; least over the baselines"
+    console.print(f"{text}{'' if few else ', with 95 % interval'}.", highlight=False)
     for found in results:
-        console.print(_capital(summary_line(found)), highlight=False)
-    if n < FEWEST_FOR_INTERVAL:
+        console.print(summary_line(found), highlight=False)
+    if few:
         console.print(
             f"Fewer than {FEWEST_FOR_INTERVAL} workloads: no intervals, so nothing can hold."
         )
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def to_json(results: Sequence[Robustness]) -> dict[str, Any]:
@@ -331,7 +326,7 @@ def _policy_row(p: PolicyOutcome) -> dict[str, object]:
 def make_markdown(results: Sequence[Robustness]) -> str:
     """The report; it holds no measured times."""
     lines = ["# Does the paper's claim survive imperfect monitoring?", "", _answer(results), ""]
-    lines += [f"- {_capital(summary_line(found))}" for found in results]
+    lines += [f"- {summary_line(found)}" for found in results]
     lines += ["", _MEANING, "## Every part under every condition", ""]
     lines += [f"![gains](robustness.png) {len(results[0].seeds)} workloads per scenario.", ""]
     for found in results:
@@ -343,9 +338,10 @@ def _answer(results: Sequence[Robustness]) -> str:
     n = len(results)
     plain = sum(found.undisturbed.verdict is Verdict.HOLDS for found in results)
     always = sum(all(o.verdict is Verdict.HOLDS for o in found.outcomes) for found in results)
+    answer = "Yes" if always == n else "In part" if always else "No"
     return (
-        f"{CLAIM_TEXT} against every baseline holds undisturbed in {plain} of {n} scenarios, and "
-        f"under every disturbance in {always}."
+        f"**{answer}**: {CLAIM_TEXT} against every baseline holds undisturbed in {plain} of {n} "
+        f"scenarios, and under every disturbance in {always}."
     )
 
 

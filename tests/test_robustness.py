@@ -117,6 +117,37 @@ def test_outcomes_of_constructed_episodes() -> None:
     assert disturbed.policies[0].refused == 5.0
 
 
+def in_words(values: dict[str, Any]) -> tuple[str, str]:
+    """The sentence on one scenario, and the answer that begins the document."""
+    world = World(load_scenario("tiny"))
+    seeds = tuple(range(values["avg_jct_s"].shape[2]))
+    found = Robustness(world, seeds, judge_all(values))
+    answer = robustness_report.make_markdown([found]).splitlines()[2]
+    return robustness_report.summary_line(found), answer
+
+
+def test_the_answer_in_words() -> None:
+    values = constructed()
+    text, answer = in_words(values)
+    assert text.startswith(
+        "tiny: the claim does not hold even undisturbed, so it cannot survive a disturbance: cost "
+        "saving fails against lcf (5 %). Of its 8 parts 7 hold undisturbed. Disturbances under "
+        "which these parts hold, too: cost saving over ldf, cr-ldf, cr-lcf (every one); JCT gain "
+        "over ldf, lcf, cr-ldf, cr-lcf (all but noise 30 %)."
+    )
+    assert "JCT +70.0 % (noise 30 %)" in text
+    assert answer.startswith("**No**: ")
+    assert answer.endswith("in 0 of 1 scenarios, and under every disturbance in 0.")
+    values["total_cost_usd"][:, 2] *= 1.3 / 1.05
+    text, answer = in_words(values)
+    assert text.startswith("tiny: the claim holds undisturbed, and under 11 of 12 disturbances.")
+    assert answer.endswith("in 1 of 1 scenarios, and under every disturbance in 0.")
+    values["avg_jct_s"][5] = values["avg_jct_s"][4]
+    text, answer = in_words(values)
+    assert text.startswith("tiny: the claim holds undisturbed, and under 12 of 12 disturbances.")
+    assert answer.startswith("**Yes**: ")
+
+
 def test_a_gain_without_a_ratio_is_undefined() -> None:
     values = constructed()
     values["total_cost_usd"][3, 0, 7] = -1.0
