@@ -45,6 +45,7 @@ from bace_env.types import ARRIVED, N_RUNNING, Arrays, FloatArray, State
 RETRY_S = 60.0  # until the cluster is measured again after a first refusal
 FRUITLESS = 6  # attempts in a row after which an idle cluster is looked at exactly: 63 min in all
 
+_MOST_DOUBLINGS = 20  # to 2 years; a float ends at 1023
 _MEASUREMENTS = 0x6D6F6E  # its own stream, whatever else is drawn from the episode's seed
 
 
@@ -157,7 +158,8 @@ class Monitored:
         """Start nothing until the view can differ; `measure`: also because of a measurement."""
         until_s = self._next_news(view)
         if measure and self.monitoring.noise > 0.0:
-            until_s = min(until_s, view.now_s + RETRY_S * 2.0**self._fruitless)
+            doublings = min(self._fruitless, _MOST_DOUBLINGS)
+            until_s = min(until_s, view.now_s + RETRY_S * 2.0**doublings)
             self._fruitless += 1
         return Pause(until_s, refused) if until_s < np.inf else WAIT
 
