@@ -13,7 +13,7 @@ pip_install = log=$$(mktemp) && { $(1) -m pip --disable-pip-version-check instal
 	&& rm "$$log"
 
 .DEFAULT_GOAL := help
-.PHONY: run test lint types nojit wheel-check bench clean help
+.PHONY: run test lint types nojit wheel-check bench robustness clean help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -53,6 +53,14 @@ bench: $(STAMP)-core ## run the benchmarks
 	  [ -e "$$script" ] || { echo "benchmarks/ holds no script"; exit 1; }; \
 	  echo "== $$script"; $(PY) "$$script" $(ARGS); \
 	done
+
+# Both halves are written elsewhere first: a failure leaves the old document whole.
+robustness: $(STAMP)-core ## regenerate docs/robustness.md and its plots (2 minutes)
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT \
+	&& $(PY) -m eval.robustness --check --out "$$tmp/run" $(ARGS) \
+	&& $(PY) benchmarks/overhead.py --plot "$$tmp/overhead.png" --markdown "$$tmp/overhead.md" \
+	&& cat "$$tmp/run/report.md" "$$tmp/overhead.md" >"$$tmp/robustness.md" \
+	&& cp "$$tmp/robustness.md" "$$tmp/run/robustness.png" "$$tmp/overhead.png" docs/
 
 clean: ## remove caches and build products (compiled kernels too); keeps .venv and runs/
 	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

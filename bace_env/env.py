@@ -15,7 +15,7 @@ from bace_env.episodes import Episodes, refuse_options
 from bace_env.errors import ConfigError, InvalidPlacementError
 from bace_env.render import draw_text, draw_trace
 from bace_env.schema import Scenario
-from bace_env.simulator import WAIT, Action, Placement, View
+from bace_env.simulator import WAIT, Action, Pause, Placement, View
 from bace_env.trace import Decision, EpisodeTrace
 
 _Observation = dict[str, np.ndarray[Any, Any]]
@@ -188,6 +188,8 @@ class GeoPipelineEnv(gym.Env[_Observation, np.int64]):
 
     def find_action(self, action: Action) -> int | None:
         """The index that stands for a placement (or WAIT) now; None if there is none."""
+        if isinstance(action, Pause):
+            return None
         if not isinstance(action, Placement):
             return self._episodes.wait if self.action_masks()[-1] else None
         wanted = (action.job, tuple(action.path), tuple(action.gpus))

@@ -410,3 +410,21 @@ def advance(arrays: Arrays, state: State, horizon_s: float) -> int:
         _arrive_until(arrays, state, then)
         if state.counts[N_PENDING] > 0:
             return DECISION
+
+
+@kernel
+def pause(arrays: Arrays, state: State, until_s: float) -> int:
+    """Move time to `until_s`, or to the next event if that is earlier; a job must be pending.
+
+    Unlike `advance` it also passes time in which nothing can happen any more.
+
+    Returns:
+        DECISION after an event, TRUNCATED at `until_s`.
+    """
+    if can_wait(arrays, state):
+        return advance(arrays, state, until_s)
+    state.idle_since_s[0] = _idle_since(arrays, state)
+    in_system = state.counts[N_PENDING] + state.counts[N_RUNNING]
+    state.totals[JOB_SECONDS] += in_system * (until_s - state.now_s[0])
+    state.now_s[0] = until_s
+    return TRUNCATED

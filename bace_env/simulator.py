@@ -33,7 +33,19 @@ class Wait(Enum):
 #: Start nothing; time moves to the next event.
 WAIT: Final = Wait.WAIT
 
-Action = Placement | Wait
+
+class Pause(NamedTuple):
+    """Start nothing; the policy is asked again at `until_s`, or after the next event before it.
+
+    For policies that wait for something which is no event of the simulator, such as news of an
+    earlier one. They must end: a pause is also granted while nothing lies ahead.
+    """
+
+    until_s: float
+    refused: int | None = None  # for the trace: the job whose placement proved impossible
+
+
+Action = Placement | Wait | Pause
 
 
 def _read_only(array: _Array) -> _Array:
@@ -206,11 +218,11 @@ class Simulator:
         """Carry out one decision and move to the next one, or to the end.
 
         Args:
-            action: A placement that starts now, or WAIT.
+            action: A placement that starts now, WAIT, or a Pause.
             decision_ns: How long the policy took to decide, kept in the trace.
 
         Raises:
-            InvalidPlacementError: The placement breaks a rule; nothing was changed.
+            InvalidPlacementError: The placement (or pause) breaks a rule; nothing was changed.
             DeadlockError: WAIT although nothing lies ahead; nothing was changed.
         """
         if self.done:
@@ -222,6 +234,9 @@ class Simulator:
             if code == kernels.DEADLOCK:
                 raise DeadlockError(self._deadlock_report())
             self.decisions.append(Decision(now_s, None, decision_ns))
+        elif isinstance(action, Pause):
+            code = self._pause(action)
+            self.decisions.append(Decision(now_s, None, decision_ns, action.refused))
         else:
             if not isinstance(action, Placement):
                 raise InvalidPlacementError(
@@ -237,6 +252,15 @@ class Simulator:
             if state.counts[N_PENDING] == 0:
                 code = kernels.advance(arrays, state, np.inf)
         self.done = code == kernels.DONE
+
+    def _pause(self, pause: Pause) -> int:
+        now_s = float(self._state.now_s[0])
+        if not now_s < pause.until_s < np.inf:
+            raise InvalidPlacementError(
+                f"a pause must end later than now ({now_s:.9g} s) and some time, "
+                f"got {pause.until_s!r}"
+            )
+        return kernels.pause(self.instance.arrays, self._state, float(pause.until_s))
 
     def trace(self, policy: str) -> EpisodeTrace:
         """What has happened so far, copied."""

@@ -15,8 +15,9 @@ class Decision(NamedTuple):
     """One answer of the policy."""
 
     time_s: float
-    job: int | None  # None: WAIT
+    job: int | None  # None: WAIT or a pause
     decision_ns: int  # how long the policy took
+    refused: int | None = None  # with job None: the job whose placement proved impossible
 
 
 class Summary(NamedTuple):
@@ -148,6 +149,8 @@ class EpisodeTrace:
         decisions: list[dict[str, Any]] = []
         for decision in self.decisions:
             row: dict[str, Any] = {"time_s": decision.time_s, "job": decision.job}
+            if decision.refused is not None:
+                row["refused"] = decision.refused
             if with_times:
                 row["decision_us"] = decision.decision_ns / 1000.0
             decisions.append(row)

@@ -15,6 +15,8 @@ METRICS = (
     "gpu_utilization",
     "link_utilization",
     "unfinished_jobs",
+    "refused_placements",
+    "idle_waits",
     "decision_us_p50",
     "decision_us_p99",
 )
@@ -31,7 +33,8 @@ def episode_metrics(trace: EpisodeTrace) -> dict[str, float]:
 
     JCT is finish - arrival (Eq. 3); averages and the objective are over the finished jobs, and
     `unfinished_jobs` counts the rest. Makespan runs from the first arrival to the last finish;
-    utilisations are shares of all GPUs (all link bandwidth) over the makespan. Decision times are
+    utilisations are shares of all GPUs (all link bandwidth) over the makespan. Idle waits are
+    decisions to start nothing though no job runs and none is to arrive. Decision times are
     wall time of `Policy.act` in microseconds.
     """
     arrays, summary = trace.instance.arrays, trace.summary()
@@ -52,9 +55,21 @@ def episode_metrics(trace: EpisodeTrace) -> dict[str, float]:
         "gpu_utilization": trace.gpu_utilization(),
         "link_utilization": _share(link_bytes, makespan_s * float(arrays.link_bytes_per_s.sum())),
         "unfinished_jobs": float(summary.unfinished_jobs),
+        "refused_placements": float(sum(d.refused is not None for d in trace.decisions)),
+        "idle_waits": float(_idle_waits(trace)),
         "decision_us_p50": float(np.percentile(times_us, 50)),
         "decision_us_p99": float(np.percentile(times_us, 99)),
     }
+
+
+def _idle_waits(trace: EpisodeTrace) -> int:
+    waits_s = np.array([d.time_s for d in trace.decisions if d.job is None])
+    waits_s = waits_s[waits_s >= trace.instance.arrays.arrival_s[-1]]
+    started, ended = (
+        np.searchsorted(np.sort(times_s), waits_s, side="right")  # nan, never started, sorts last
+        for times_s in (trace.start_s, trace.finish_s)
+    )
+    return int((started == ended).sum())
 
 
 def _share(part: float, whole: float) -> float:

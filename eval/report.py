@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich import box
@@ -27,6 +27,9 @@ from eval.experiment import Comparison
 from eval.metrics import METRICS, RATIOS, TYPICAL
 from eval.statistics import Estimate
 from eval.verdict import FEWEST_FOR_INTERVAL, make_sentence, time_unit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Formats that matplotlib writes and people use.
 PLOT_SUFFIXES = (".png", ".pdf", ".svg")
@@ -54,8 +57,8 @@ def make_table(comparison: Comparison, width: int = 80) -> Table:
         padding=(0, 1, 0, 0),
     )
     columns: dict[str, Callable[[int], str]] = {
-        "JCT ratio": lambda i: _with_interval(comparison.estimates["typical_jct_ratio"][i], few),
-        "cost ratio": lambda i: _with_interval(comparison.estimates["typical_cost_ratio"][i], few),
+        "JCT ratio": lambda i: with_interval(comparison.estimates["typical_jct_ratio"][i], few),
+        "cost ratio": lambda i: with_interval(comparison.estimates["typical_cost_ratio"][i], few),
         f"JCT ({unit})": lambda i: _number(comparison, "avg_jct_s", i, seconds),
         "cost ($)": lambda i: _number(comparison, "total_cost_usd", i),
         "GPUs": lambda i: _number(comparison, "gpu_utilization", i, 0.01, "{:.0f} %"),
@@ -131,7 +134,6 @@ def _episode_rows(comparison: Comparison) -> list[dict[str, Any]]:
 
 def save_plot(comparison: Comparison, path: Path) -> None:
     """A bar chart in the shape of Fig. 4: JCT and cost of each policy, reference = 1."""
-    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -166,6 +168,18 @@ def save_plot(comparison: Comparison, path: Path) -> None:
     axes.margins(y=0.15)
     axes.legend(frameon=False, ncols=2, loc="upper left")
     axes.spines[["top", "right"]].set_visible(False)
+    write_figure(figure, path)
+
+
+def write_figure(figure: "Figure", path: Path) -> None:
+    """Write a figure whole or not at all; the same figure gives the same bytes.
+
+    Args:
+        figure: With an Agg canvas.
+        path: Ends in one of `PLOT_SUFFIXES`.
+    """
+    from matplotlib import rc_context
+
     buffer = io.BytesIO()
     # No time stamps and random ids in the file: the same results give the same bytes.
     with rc_context({"svg.hashsalt": "bace"}), warnings.catch_warnings():
@@ -202,11 +216,24 @@ def save_run(comparison: Comparison, directory: Path) -> None:
     Raises:
         ResultExistsError: The directory exists.
     """
+    write_folder(directory, lambda folder: _write_run(comparison, folder))
+
+
+def write_folder(directory: Path, fill: Callable[[Path], None]) -> None:
+    """Write a run directory whole or not at all.
+
+    Args:
+        directory: Must not exist.
+        fill: Writes the files into the folder that it is given.
+
+    Raises:
+        ResultExistsError: The directory exists.
+    """
     require_fresh(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
     try:
-        _write_run(comparison, partial)
+        fill(partial)
         os.chmod(partial, 0o755)
         partial.rename(directory)
     except BaseException:
@@ -248,11 +275,11 @@ def _write_run(comparison: Comparison, folder: Path) -> None:
         "overrides": list(request.overrides),
         "policies": list(request.policies),
         "seeds": list(comparison.seeds),
-        "versions": _versions(),
-        "git_revision": _git_revision(),
+        "versions": versions(),
+        "git_revision": git_revision(),
     }
     dump("run.json", run)
-    dump("scenario.json", _finite(request.scenario.model_dump(mode="json", exclude_none=True)))
+    dump("scenario.json", finite_json(request.scenario.model_dump(mode="json", exclude_none=True)))
     dump("summary.json", to_json(comparison))
     with (folder / "episodes.csv").open("w", newline="", encoding="utf-8") as file:
         rows = _episode_rows(comparison)
@@ -276,12 +303,12 @@ def folder_name(policy: str) -> str:
     return re.sub(r"[^\w.=,-]+|^\.+", "_", policy)
 
 
-def _finite(data: Any) -> Any:
+def finite_json(data: Any) -> Any:
     """Infinity as text, which `load_scenario` reads back: JSON has none."""
     if isinstance(data, dict):
-        return {key: _finite(value) for key, value in data.items()}
+        return {key: finite_json(value) for key, value in data.items()}
     if isinstance(data, list):
-        return [_finite(value) for value in data]
+        return [finite_json(value) for value in data]
     return str(data) if isinstance(data, float) and not np.isfinite(data) else data
 
 
@@ -300,23 +327,24 @@ def _markdown(comparison: Comparison) -> str:
     ]
     estimates = comparison.estimates
     for i, name in enumerate(comparison.names):
-        cells = [_with_interval(estimates[ratio][i], few) for ratio in TYPICAL]
+        cells = [with_interval(estimates[ratio][i], few) for ratio in TYPICAL]
         for metric in ("avg_jct_s", "total_cost_usd", "objective"):
-            cells.append(_with_interval(estimates[metric][i], few, digits=6))
+            cells.append(with_interval(estimates[metric][i], few, digits=6))
         lines.append(f"| {name.replace('|', '&#124;')} | {' | '.join(cells)} |")
     note = "Ratios: geometric mean over workloads; brackets: 95 % bootstrap interval."
     lines += ["", f"{_workloads(n)}. {note}", ""]
     return "\n".join([*lines, "![comparison](comparison.png)", ""])
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Versions of what decides the numbers of a run."""
     found = {"bace-env": bace_env.__version__, "python": platform.python_version()}
     for package in ("numpy", "numba", "scipy", "pydantic"):
         found[package] = metadata.version(package)
     return found
 
 
-def _git_revision() -> str | None:
+def git_revision() -> str | None:
     """Revision of the checkout that this code runs from; None where it is installed."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
@@ -327,7 +355,8 @@ def _git_revision() -> str | None:
     return done.stdout.strip()
 
 
-def _with_interval(estimate: Estimate, few: bool, digits: int | None = None) -> str:
+def with_interval(estimate: Estimate, few: bool, digits: int | None = None) -> str:
+    """`1.29 [1.16, 1.40]`; without the interval where there is none or workloads are `few`."""
     if estimate.mean is None or estimate.low is None or estimate.high is None:
         return "none"
     form = f".{digits}g"

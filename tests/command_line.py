@@ -1,6 +1,7 @@
-"""Runs `python -m eval.compare` in this process, and a scenario small enough for any machine."""
+"""Runs `python -m eval.compare`, or another command, in this process; a small scenario."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,15 +89,17 @@ class Outcome(NamedTuple):
 
 
 class CommandLine:
-    """The command, run in a fresh folder that holds `small.toml`."""
+    """A command, run in a fresh folder that holds `small.toml`."""
 
     def __init__(
         self,
         folder: Path,
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
+        main: Callable[[], None] = compare.main,
     ) -> None:
         self.folder = folder
+        self._main = main
         self._monkeypatch, self._capsys = monkeypatch, capsys
         monkeypatch.chdir(folder)
         monkeypatch.setenv("COLUMNS", "80")
@@ -105,9 +108,9 @@ class CommandLine:
 
     def run(self, *args: str) -> Outcome:
         """Run it with these arguments."""
-        self._monkeypatch.setattr(sys, "argv", ["eval.compare", *args])
+        self._monkeypatch.setattr(sys, "argv", [self._main.__module__, *args])
         with pytest.raises(SystemExit) as stopped:
-            compare.main()
+            self._main()
         code = stopped.value.code
         assert code is None or isinstance(code, int)
         return Outcome(code or 0, *self._capsys.readouterr())

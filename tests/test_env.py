@@ -26,7 +26,7 @@ from bace_env.env import GeoPipelineEnv
 from bace_env.errors import ConfigError, InvalidPlacementError
 from bace_env.observation import FEATURES
 from bace_env.scenario import Sampler, episode_seed
-from bace_env.simulator import WAIT, Action, Placement, Simulator
+from bace_env.simulator import WAIT, Action, Pause, Placement, Simulator
 from bace_env.trace import EpisodeTrace
 
 #: Presets; the large ones are too slow without compiled kernels.
@@ -429,6 +429,7 @@ def test_what_is_no_action_is_not_found() -> None:
     env.step(0)
     assert env.find_action(explained) is None
     assert env.find_action(WAIT) == env.action_masks().size - 1
+    assert env.find_action(Pause(1e9)) is None  # the environment has no pauses
 
 
 def test_waiting_moves_time_to_the_next_event() -> None:
