@@ -181,7 +181,7 @@ def play_sequence(
         rest += _least_seconds(arrays, sequence.job[i]) * scales[0]
     for i in range(n):
         job = sequence.job[i]
-        while not _try_entry(arrays, state, sequence, i, scratch, out):
+        while not try_entry(arrays, state, sequence, i, scratch, out):
             if advance(arrays, state, np.inf) != DECISION:
                 return np.inf
         value += _contribution(arrays, state, job, scales)
@@ -194,11 +194,11 @@ def play_sequence(
     return value
 
 
-@inner_kernel
-def _try_entry(
+@kernel
+def try_entry(
     arrays: Arrays, state: State, sequence: Sequence, i: int, scratch: Scratch, out: Sequence
 ) -> bool:
-    """Start the job of entry i if that is possible now."""
+    """Start the job of entry i, recorded in `out`, if that is possible now."""
     job, length = sequence.job[i], sequence.length[i]
     now = state.now_s[0]
     if state.status[job] != PENDING or now + time_tolerance(now) < sequence.not_before_s[i]:

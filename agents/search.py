@@ -16,6 +16,7 @@ from agents.schedule import (
     objective_scales,
     play_policy,
     play_sequence,
+    try_entry,
 )
 from bace_env.candidates import (
     DEFAULT_BUDGETS,
@@ -204,13 +205,9 @@ class Planner:
         if self.left == 0 or not np.isfinite(self.value):
             return WAIT
         copy_state(self._start, self._work)
-        play_sequence(
-            self.arrays, self._work, self.best, self.left, self.scales, np.inf, self._scratch,
-            self._out,
-        )  # fmt: skip
-        job = int(self.best.job[0])
-        if self._work.start_s[job] > self._start.now_s[0]:
+        if not try_entry(self.arrays, self._work, self.best, 0, self._scratch, self._out):
             return WAIT
+        job = int(self.best.job[0])
         n = int(self._out.length[0])
         path, gpus = self._out.path[0, :n].tolist(), self._out.alloc[0, :n].tolist()
         return Placement(job, tuple(path), tuple(gpus))

@@ -421,9 +421,11 @@ def pause(arrays: Arrays, state: State, until_s: float) -> int:
     Returns:
         DECISION after an event, TRUNCATED at `until_s`.
     """
-    if can_wait(arrays, state):
+    if may_wait(arrays, state, next_event(arrays, state)):
         return advance(arrays, state, until_s)
-    state.idle_since_s[0] = _idle_since(arrays, state)
+    state.idle_since_s[0] = _idle_since(
+        state.counts, state.idle_since_s[0], state.now_s[0], arrays.arrival_s.size
+    )
     in_system = state.counts[N_PENDING] + state.counts[N_RUNNING]
     state.totals[JOB_SECONDS] += in_system * (until_s - state.now_s[0])
     state.now_s[0] = until_s

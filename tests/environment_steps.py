@@ -16,7 +16,8 @@ from bace_env.trace import Decision, EpisodeTrace
 from bace_env.types import BoolArray, IntArray
 
 #: Policies whose every decision is in the action set.
-BUILT_IN = tuple(name for name in REGISTRY if name != "random")
+#: Those whose placements the action set must hold.
+BUILT_IN = tuple(name for name in REGISTRY if name not in ("random", "search"))
 
 Observation = dict[str, np.ndarray[Any, Any]]
 Step = tuple[Observation, float, bool, bool, dict[str, Any]]

@@ -86,6 +86,10 @@ def outcome(instance: Instance, policy: Any) -> tuple[Any, ...]:
     return data["jobs"], data["decisions"]
 
 
+# `search` keeps a plan for as long as it meets the same instance, which monitoring rebuilds.
+MEMORYLESS = [name for name in REGISTRY if name != "search"]
+
+
 def schedule(trace: EpisodeTrace) -> list[Any]:
     return [
         (d.time_s, d.job, d.refused) if d.refused is not None else (d.time_s, d.job)
@@ -94,7 +98,7 @@ def schedule(trace: EpisodeTrace) -> list[Any]:
 
 
 @pytest.mark.jit
-@pytest.mark.parametrize("policy", REGISTRY)
+@pytest.mark.parametrize("policy", [*MEMORYLESS, "search:simulations=30"])
 @given(instance=instances())
 @settings(properties, max_examples=15)
 def test_undisturbed_it_decides_as_the_bare_policy(policy: str, instance: Instance) -> None:
@@ -103,7 +107,7 @@ def test_undisturbed_it_decides_as_the_bare_policy(policy: str, instance: Instan
 
 @pytest.mark.jit
 @pytest.mark.parametrize("options", ["delay=1e-300", "delay=1e-300,own_starts"])
-@pytest.mark.parametrize("policy", REGISTRY)
+@pytest.mark.parametrize("policy", MEMORYLESS)
 @given(instance=instances())
 @settings(properties, max_examples=10)
 def test_without_delay_a_rebuilt_state_leads_to_the_same_decisions(
@@ -119,7 +123,7 @@ def test_without_delay_a_rebuilt_state_leads_to_the_same_decisions(
     noise=st.sampled_from(["0", "0.1", "0.5", "0.99"]),
     delay=st.sampled_from(["0", "0.02", "7", "60", "1e4"]),
     own=st.sampled_from(["", ",own_starts"]),
-    policy=st.sampled_from(list(REGISTRY)),
+    policy=st.sampled_from(MEMORYLESS),
 )
 @settings(properties, max_examples=150)
 def test_the_world_stays_true_and_every_job_runs_once(
