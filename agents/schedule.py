@@ -26,6 +26,7 @@ from bace_env.kernels import (
 from bace_env.placement import FILL_CHEAPEST, allocate, grow_path, pathfinder
 from bace_env.types import (
     N_PENDING,
+    N_RUNNING,
     Arrays,
     FloatArray,
     IntArray,
@@ -79,7 +80,7 @@ def copy_state(source: State, target: State) -> None:
             target.link_jobs[r, v] = source.link_jobs[r, v]
     for i in range(source.counts[N_PENDING]):
         target.pending[i] = source.pending[i]
-    for i in range(source.running.size):
+    for i in range(source.counts[N_RUNNING]):
         target.running[i] = source.running[i]
     for j in range(source.status.size):
         target.status[j] = source.status[j]

@@ -1,5 +1,6 @@
 """`search`: look ahead in the compiled simulator before every decision."""
 
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -78,9 +79,11 @@ class Planner:
         self.arrays: Arrays = instance.arrays._replace(**known)
         self.n_jobs = n_jobs
         self._bases = bases
-        self.scales = objective_scales(instance)
+        # The references, too, are those of the known jobs.
+        known_part = replace(instance, arrays=self.arrays, job_names=instance.job_names[:n_jobs])
         if cost_weight is not None:
-            self.scales[1] = cost_weight / instance.cost_ref_usd
+            known_part = replace(known_part, cost_weight=cost_weight)
+        self.scales = objective_scales(known_part)
         self._start, self._work = (allocate_state(n_regions, n_jobs) for _ in range(2))
         self._scratch = allocate_scratch(n_regions, n_jobs, instance.arrays.k_star.size)
         self.best, self._current, self._trial, self._out, self._played = (
@@ -119,6 +122,8 @@ class Planner:
 
     def keep_plan(self, plan: Sequence, n: int) -> bool:
         """Go on with the first n entries of a plan; False if it does not lead to the end."""
+        if n != self.left:
+            return False
         copy_state(self._start, self._work)
         value = play_sequence(
             self.arrays, self._work, plan, n, self.scales, np.inf, self._scratch, self._out
@@ -136,9 +141,9 @@ class Planner:
         return self.keep_plan(plan, len(schedule.placements))
 
     def schedule(self) -> Schedule:
-        """The best plan."""
+        """The best plan; empty if none leads to the end."""
         placements = []
-        for i in range(self.left):
+        for i in range(self.left if np.isfinite(self.value) else 0):
             n = int(self.best.length[i])
             path, gpus = self.best.path[i, :n].tolist(), self.best.alloc[i, :n].tolist()
             placements.append(Placement(int(self.best.job[i]), tuple(path), tuple(gpus)))
