@@ -1,9 +1,9 @@
 """`python -m eval.compare`: policies side by side on the same workloads."""
 
-import io
 import json
+import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +13,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from agents.policy import REGISTRY, make_policy
 from bace_env.config import load_scenario, preset_names
-from bace_env.errors import BaceError, ConfigError
+from bace_env.errors import ConfigError
 from bace_env.scenario import build_instance, episode_seed
-from eval import report
+from eval import board, command, report
+from eval.command import integer
 from eval.experiment import Comparison, Request, run_comparison
 
 #: What a policy is put beside: the paper's scheduler and baselines, then reference points.
@@ -37,24 +38,7 @@ Examples:
   python -m eval.compare --policy my.py:Mine --scenario my.toml --out runs/mine
 """
 
-_INTERRUPTED = 130  # as a shell says it
-
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-def _integer(least: int, most: int) -> Callable[[str], int]:
-    """A parser of option values whose error gives the rule and the value."""
-
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if not least <= value <= most:
-            raise typer.BadParameter(f"must be an integer from {least} to {most}, got {text!r}")
-        return value
-
-    return parse
 
 
 @app.command(help=_HELP)
@@ -66,12 +50,12 @@ def compare(
         str, typer.Option(metavar="NAME|FILE", help="Preset or TOML file.")
     ] = "paper",
     episodes: Annotated[
-        int, typer.Option(parser=_integer(1, 10**6), metavar="N", help="Workloads drawn.")
+        int, typer.Option(parser=integer(1, 10**6), metavar="N", help="Workloads drawn.")
     ] = 100,
     seed: Annotated[
         int,
         typer.Option(
-            parser=_integer(0, 2**53 - 1),
+            parser=integer(0, 2**53 - 1),
             metavar="S",
             help="Seed of the workloads and of random policies.",
         ),
@@ -81,7 +65,7 @@ def compare(
         typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario field; repeatable."),
     ] = [],  # noqa: B006
     workers: Annotated[
-        int, typer.Option(parser=_integer(1, 1000), metavar="N", help="Processes.")
+        int, typer.Option(parser=integer(1, 1000), metavar="N", help="Processes.")
     ] = 1,
     json_: Annotated[
         str | None, typer.Option("--json", metavar="FILE|-", help="Write the results as JSON.")
@@ -94,6 +78,10 @@ def compare(
         Path | None,
         typer.Option(metavar="FILE", help="Bar chart as in Fig. 4: .png, .pdf or .svg."),
     ] = None,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write a new folder for TensorBoard, one run per policy."),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Re-derive every number independently.")
     ] = False,
@@ -105,9 +93,10 @@ def compare(
     specs = list(dict.fromkeys([*policy, *(() if no_baselines else BASELINES)]))
     _check_names(specs)
     loaded = load_scenario(scenario, set_)
-    _check_outputs(json_, out, plot)
+    _check_outputs(json_, out, plot, tensorboard)
     build_instance(loaded, episode_seed(seed, 0))  # refuses what no cluster could host
-    request = Request(loaded, tuple(specs), tuple(set_), check=check, keep_traces=out is not None)
+    keep_traces = out is not None or tensorboard is not None
+    request = Request(loaded, tuple(specs), tuple(set_), check=check, keep_traces=keep_traces)
     comparison = _run(request, seed, episodes, workers)
     if json_ is not None:
         text = json.dumps(report.to_json(comparison), indent=1, allow_nan=False) + "\n"
@@ -119,11 +108,19 @@ def compare(
         report.save_run(comparison, out)
     if plot is not None:
         report.save_plot(comparison, plot)
+    if tensorboard is not None:
+        board.save_board(comparison, tensorboard)
     console = Console(stderr=json_ == "-", markup=False, emoji=False)
     report.print_report(comparison, console)
     if check:
         n = len(comparison.names) * len(comparison.seeds)
         console.print(f"Checked: {n} schedules re-derived, no contradiction.", highlight=False)
+    if tensorboard is not None:
+        console.print(
+            f"To look at it: tensorboard --logdir {shlex.quote(str(tensorboard))}",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _check_names(specs: Sequence[str]) -> None:
@@ -142,19 +139,25 @@ def _check_names(specs: Sequence[str]) -> None:
             )
 
 
-def _check_outputs(json_: str | None, out: Path | None, plot: Path | None) -> None:
+def _check_outputs(
+    json_: str | None, out: Path | None, plot: Path | None, tensorboard: Path | None
+) -> None:
     if json_ is not None and json_ != "-":
         report.require_parent("--json", Path(json_))
     if out is not None:
-        report.require_fresh(out)
+        report.require_fresh("--out", out)
+    if tensorboard is not None:
+        board.require_tensorboard("--tensorboard")
+        report.require_fresh("--tensorboard", tensorboard)
     if plot is not None:
         if plot.suffix not in report.PLOT_SUFFIXES:
             known = ", ".join(report.PLOT_SUFFIXES)
             raise ConfigError(f"--plot {plot}: must end in one of {known}")
         report.require_parent("--plot", plot)
-    files = [Path(file).resolve() for file in (json_, out, plot) if file not in (None, "-")]
+    paths = (json_, out, plot, tensorboard)
+    files = [Path(path).resolve() for path in paths if path not in (None, "-")]
     if len(set(files)) < len(files):
-        raise ConfigError("--json, --out and --plot: must be different paths")
+        raise ConfigError("--json, --out, --plot and --tensorboard: must be different paths")
 
 
 def _run(request: Request, seed: int, episodes: int, workers: int) -> Comparison:
@@ -178,30 +181,9 @@ def _run(request: Request, seed: int, episodes: int, workers: int) -> Comparison
         )
 
 
-def _complain(message: object) -> None:
-    """Print on one line, whatever the message holds."""
-    line = "".join(char if char.isprintable() else " " for char in str(message))
-    print(line, file=sys.stderr)
-
-
 def main() -> None:
     """Entry point: one line and exit code 2 on bad input, 1 where a policy or a check fails."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that is not Unicode
-    try:
-        code = app(prog_name="python -m eval.compare", standalone_mode=False)
-    except (typer.TyperException, ConfigError) as error:
-        message = error.format_message() if isinstance(error, typer.TyperException) else error
-        _complain(f"error: {message}")
-        code = 2
-    except (BaceError, OSError) as error:  # OSError: such as a full disk
-        _complain(f"error: {error}")
-        code = 1
-    except KeyboardInterrupt:
-        code = _INTERRUPTED
-    if code == _INTERRUPTED:  # typer makes it the code of Ctrl-C, too
-        _complain("interrupted")
-    sys.exit(code)
+    command.run(app, "eval.compare")
 
 
 if __name__ == "__main__":
