@@ -233,7 +233,8 @@ def _jobs_table(view: View, options: Options, noted: _Noted, order: IntArray) ->
     terms = (Column("I (Eq. 9)"), Column("b at K*", "Gbit/s"), Column("D (Eq. 10)"))
     columns = [Column("job"), Column("model"), Column("waits", "h"), Column("E(1)", "h")]
     columns += [*terms, Column("priority (Eq. 12)")] if by_priority else []
-    columns += [Column("K*", "GPUs"), Column("k_min", "GPUs"), Column("outcome")]
+    with_least = any(view.k_min(int(job)) > 1 for job in pending)
+    columns += [Column("K*"), *([Column("k_min")] if with_least else []), Column("outcome")]
     rows = []
     blocked_by: dict[int, str] = {}
     for i in order.tolist():
@@ -252,7 +253,7 @@ def _jobs_table(view: View, options: Options, noted: _Noted, order: IntArray) ->
         outcome = _outcome(noted, i, blocked_by.get(profile))
         if noted.outcome[i] == BLOCKED:
             blocked_by[profile] = name
-        rows.append((*row, k_star, k_min, outcome))
+        rows.append((*row, k_star, *([k_min] if with_least else []), outcome))
     title = f"Pending jobs, {_ORDERS.get(options.order, 'shortest E(1) first')}"
     return Table(title, tuple(columns), tuple(rows))
 
