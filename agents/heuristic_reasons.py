@@ -410,7 +410,7 @@ class _RuleTables:
         offered = int(self._view.free_gpus[on_path].sum())
         if gpus < offered:  # partial_fill: the last region gives fewer than it has
             last = self._regions[on_path[-1]]
-            return f"links to {last} carry no more than {_gpus(gpus)} at most"
+            return f"the links to {last} carry no more than {_gpus(gpus)}"
         shared = (self._a, self._state, self._options, self._prices, self._profile)
         u, wanted, _, room = _step_beyond(*shared, grow, path, length, gpus)
         if u < 0:

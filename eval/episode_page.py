@@ -110,9 +110,8 @@ def build_csv(shown: Sequence[Shown]) -> str:
     writer.writerow([*head.split(","), "bytes_per_s", "energy_kwh", "cost_usd"])
     for one in shown:
         trace, instance = one.trace, one.trace.instance
-        a = instance.arrays
+        a, has_started = instance.arrays, one.trace.started
         for j, name in enumerate(instance.job_names):
-            started = bool(trace.started[j])
             times = [trace.start_s[j], trace.finish_s[j], trace.finish_s[j] - a.arrival_s[j]]
             writer.writerow(
                 [
@@ -121,7 +120,7 @@ def build_csv(shown: Sequence[Shown]) -> str:
                     name,
                     instance.profile_names[a.job_profile[j]],
                     a.arrival_s[j],
-                    *(times if started else ["", "", ""]),
+                    *(times if has_started[j] else ["", "", ""]),
                     int(trace.alloc[j].sum()),
                     instance.where(*trace.placement(j)),
                     trace.iteration_s[j],
@@ -174,9 +173,9 @@ def page_data(shown: Sequence[Shown], csv_name: str = "") -> dict[str, Any]:
 
 
 def _jobs_shown(trace: EpisodeTrace) -> Any:
-    """Ids of the jobs of longest JCT, ascending; what did not finish is the longest."""
+    """Ids of the jobs of longest JCT, the longest first, which is what did not finish."""
     jct_s = np.nan_to_num(trace.finish_s - trace.instance.arrays.arrival_s, nan=np.inf)
-    return np.sort(np.argsort(-jct_s, kind="stable")[:MOST_ROWS])
+    return np.argsort(-jct_s, kind="stable")[:MOST_ROWS]
 
 
 def _regions_of_interest(timelines: Sequence[Timeline]) -> list[int]:

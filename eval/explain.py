@@ -180,7 +180,7 @@ def _as_rich(source: explanation.Table) -> Table:
         heading = column.name.replace(" (", "\n(")
         heading += f"\n({column.unit})" if column.unit else ""
         is_text = any(isinstance(row[i], str) for row in rows)
-        longest = max(len(_cell(row[i])) for row in rows)
+        longest = max((len(_cell(row[i])) for row in rows), default=0)
         table.add_column(
             heading,
             justify="left" if is_text else "right",

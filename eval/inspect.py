@@ -99,7 +99,7 @@ def _write(
     if html is not None:
         with Console(stderr=True).status("collecting reasons"):
             shown = [_with_reasons(episode, again) for episode in episodes]
-        beside = html.with_suffix(".csv")
+        beside = html.with_suffix(".jobs.csv")
         aggregated = is_aggregated(shown)
         if aggregated:
             write_atomically(beside, build_csv(shown).encode())

@@ -1,7 +1,8 @@
-"""Runs `python -m eval.compare` in this process, and a scenario small enough for any machine."""
+"""Runs the commands of `eval` in this process; a scenario small enough for any machine."""
 
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -103,11 +104,11 @@ class CommandLine:
         monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of a policy's file
         (folder / "small.toml").write_text(SMALL)
 
-    def run(self, *args: str) -> Outcome:
-        """Run it with these arguments."""
-        self._monkeypatch.setattr(sys, "argv", ["eval.compare", *args])
+    def run(self, *args: str, module: ModuleType = compare) -> Outcome:
+        """Run it, or another command, with these arguments."""
+        self._monkeypatch.setattr(sys, "argv", [module.__name__, *args])
         with pytest.raises(SystemExit) as stopped:
-            compare.main()
+            module.main()
         code = stopped.value.code
         assert code is None or isinstance(code, int)
         return Outcome(code or 0, *self._capsys.readouterr())

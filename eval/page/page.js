@@ -92,6 +92,7 @@
     constructor(parent, spec) {
       this.spec = spec;
       this.spot = null; // where the keyboard is
+      this.width = 0; // of the canvas; kept, because asking for it lays the page out anew
       this.canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": `${spec.label}. ${spec.keys}` });
       this.cursor = el("div", { class: "cursor", hidden: true });
       this.box = el("div", { class: "chart" }, el("p", {}, el("strong", {}, spec.label), spec.more ? ` ${spec.more}` : ""), this.canvas, this.cursor);
@@ -112,12 +113,12 @@
       }, { passive: false });
       charts.push(this);
     }
-    get isNarrow() { return this.canvas.clientWidth < 600; }
+    get isNarrow() { return this.width < 600; }
     get left() {
       if (this.spec.left) return this.spec.left;
       return this.isNarrow ? 92 : nameWidth;
     }
-    get plotWidth() { return Math.max(10, this.canvas.clientWidth - this.left - 10); }
+    get plotWidth() { return Math.max(10, this.width - this.left - 10); }
     x(t) { return this.left + ((t - view.from) / (view.to - view.from)) * this.plotWidth; }
     timeAt(x) { return view.from + ((x - this.left) / this.plotWidth) * (view.to - view.from); }
     hitAt(x, y) {
@@ -150,7 +151,7 @@
       say(spoken(next.hit));
     }
     draw() {
-      const width = this.canvas.clientWidth;
+      const { width } = this;
       if (width === 0) return; // in a closed panel
       const height = this.spec.height(this);
       const scale = devicePixelRatio || 1;
@@ -200,7 +201,7 @@
 
   function setCursor(t) {
     for (const chart of charts) {
-      const inside = t !== null && t >= view.from && t <= view.to && chart.canvas.clientWidth > 0;
+      const inside = t !== null && t >= view.from && t <= view.to && chart.width > 0;
       chart.cursor.hidden = !inside;
       if (!inside) continue;
       chart.cursor.style.left = `${chart.x(t)}px`;
@@ -210,11 +211,9 @@
   }
 
   function drawAll() {
-    for (const chart of charts) {
-      const hidden = chart.spec.episode !== undefined && !shown[chart.spec.episode];
-      chart.box.hidden = hidden;
-      if (!hidden) chart.draw();
-    }
+    for (const chart of charts) chart.box.hidden = chart.spec.episode !== undefined && !shown[chart.spec.episode];
+    for (const chart of charts) chart.width = chart.canvas.clientWidth;
+    for (const chart of charts) chart.draw();
   }
 
   function zoom(factor, around = (view.from + view.to) / 2) {
@@ -407,7 +406,7 @@
     const episode = episodes[e];
     const n = jobs.id.length;
     if (data.aggregated || n > MOST_ROWS) {
-      parent.append(el("p", { class: "note" }, `Not drawn: ${data.n_jobs} jobs. The queue below and the table show who waits.`));
+      if (e === 0) parent.append(el("p", { class: "note" }, `Not drawn: ${data.n_jobs} jobs. The queue below and the table show who waits.`));
       return;
     }
     const pitch = n <= 30 ? 17 : n <= 100 ? 9 : 3;
@@ -911,7 +910,12 @@
   panel("panel-decisions", "Why each decision was made", "", decisions);
   panel("panel-jobs", "Jobs", "sort by a heading; a job's button marks it everywhere", jobTable);
   drawAll();
-  new ResizeObserver(drawAll).observe(document.getElementById("main"));
+  let lastWidth = document.documentElement.clientWidth;
+  new ResizeObserver(() => {
+    const { clientWidth } = document.documentElement;
+    if (clientWidth !== lastWidth) drawAll();
+    lastWidth = clientWidth;
+  }).observe(document.documentElement);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   document.documentElement.dataset.ready = "true";
 })();
