@@ -1,8 +1,8 @@
 """A comparison for TensorBoard: one run per policy, written without TensorFlow or torch.
 
 docs/visualisation.md lists the tags. The x axis of `time/...` is simulated time: the step counts
-whole simulated seconds, and the wall time is the exact one in seconds since the episode's start, so
-that "Relative" shows simulated hours.
+simulated seconds (at least one more per point), and the wall time is the exact one in seconds since
+the episode's start, so that "Relative" shows simulated hours.
 """
 
 import importlib.util
@@ -182,8 +182,10 @@ def _over_time(trace: EpisodeTrace) -> Iterator[_Event]:
     """The first workload's step functions over simulated time."""
     for tag, steps, about in timeline_tags(trace):
         description: str | None = f"{about}; first workload, over simulated time."
+        step = -1
         for time_s, value in zip(*_points(steps), strict=True):
-            yield int(time_s), float(time_s), _scalar(tag, float(value), description)
+            step = max(step + 1, int(time_s))  # TensorBoard drops what its step does not exceed
+            yield step, float(time_s), _scalar(tag, float(value), description)
             description = None  # the first of a tag says it
 
 

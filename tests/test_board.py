@@ -10,6 +10,7 @@ import tomllib
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,9 @@ def test_curves_are_over_simulated_time_and_right(server: str) -> None:
     trace = run_episode(instance, make_policy("bace"))
     timeline = Timeline(trace)
     queue = ask(server, "scalars/scalars", run="bace", tag="time/queue")
-    assert [step for _, step, _ in queue] == [int(wall) for wall, _, _ in queue]
+    steps = [step for _, step, _ in queue]
+    assert all(a < b for a, b in pairwise(steps))  # TensorBoard drops the others
+    assert all(0 <= step - int(wall) <= 3 for wall, step, _ in queue)
     assert queue[0][0] == 0
     assert queue[-1][0] == pytest.approx(timeline.end_s)
     assert integral(queue) == pytest.approx(timeline.queue.integral(), rel=1e-5)
