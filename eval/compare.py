@@ -109,7 +109,8 @@ def compare(
     if plot is not None:
         report.save_plot(comparison, plot)
     if tensorboard is not None:
-        board.save_board(comparison, tensorboard)
+        with Console(stderr=True).status("writing for TensorBoard"):
+            board.save_board(comparison, tensorboard)
     console = Console(stderr=json_ == "-", markup=False, emoji=False)
     report.print_report(comparison, console)
     if check:

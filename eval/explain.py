@@ -25,7 +25,7 @@ from eval.replay import describe, explain_episode
 _HELP = """Say why a policy decided as it did: what it weighed, and what it refused why.
 
 Decisions are numbered from 0. Without --decision all of them are listed.
-SOURCE is a folder of `eval.compare --out`, or one of its traces; without it the episode of
+RUN is a folder of `eval.compare --out`, TRACE one of its traces; without either the episode of
 --scenario and --seed is run.
 
 \b
@@ -44,7 +44,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command(help=_HELP)
 def explain(
     source: Annotated[
-        Path | None, typer.Argument(metavar="[RUN|TRACE]", help="Folder or trace of a run.")
+        Path | None, typer.Argument(metavar="RUN|TRACE", help="Folder or trace of a run.")
     ] = None,
     policy: Annotated[
         str | None,

@@ -20,7 +20,7 @@ from eval.report import require_parent, write_atomically
 
 _HELP = """Look at an episode: a page that works offline, and a picture.
 
-SOURCE is a folder of `eval.compare --out`, or one of its traces; without it the episode of
+RUN is a folder of `eval.compare --out`, TRACE one of its traces; without either the episode of
 --scenario and --seed is run.
 
 \b
@@ -37,7 +37,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command(help=_HELP)
 def inspect(
     source: Annotated[
-        Path | None, typer.Argument(metavar="[RUN|TRACE]", help="Folder or trace of a run.")
+        Path | None, typer.Argument(metavar="RUN|TRACE", help="Folder or trace of a run.")
     ] = None,
     policy: Annotated[
         str | None,
