@@ -4,6 +4,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from agents.explanation import Explanation
 from bace_env.instance import Instance
 from bace_env.jit import inner_kernel, kernel
 from bace_env.kernels import current_rates
@@ -32,6 +33,9 @@ from bace_env.types import (
 
 ORDER_FCFS, ORDER_PRIORITY, ORDER_SHORTEST = 0, 1, 2
 
+# What became of a pending job at a decision.
+NOT_TRIED, BLOCKED, STARTED = 0, 1, 2
+
 
 class Options(NamedTuple):
     """What defines a heuristic; the defaults are BACE-Pipe as the paper prints it."""
@@ -59,25 +63,25 @@ def _scores(arrays: Arrays, state: State, order: int, pending: IntArray, out: Fl
 
 
 @inner_kernel
-def _try_profile(
+def propose_for(
     arrays: Arrays,
-    state: State,
+    free_gpus: IntArray,
+    link_used: FloatArray,
     options: Options,
     prices: FloatArray,
     profile: int,
     scratch: Scratch,
     path: IntArray,
     alloc: IntArray,
-) -> int:
-    """Length of the path on which a job of the profile may start now; 0: not now."""
-    target = arrays.k_star[profile]
-    length, gpus = propose(
+) -> tuple[int, int]:
+    """Path length and GPUs of the placement that the rule makes for a job of the profile."""
+    return propose(
         arrays,
-        state.free_gpus,
-        state.link_used,
+        free_gpus,
+        link_used,
         prices,
         profile,
-        target,
+        arrays.k_star[profile],
         options.rule,
         options.fill,
         options.partial_fill,
@@ -85,26 +89,73 @@ def _try_profile(
         path,
         alloc,
     )
-    wanted = int(np.ceil(options.patience * target))
-    if length > 0 and gpus < wanted:
-        # Waiting for more than the empty cluster gives would be waiting for ever.
-        _, most = propose(
-            arrays,
-            arrays.gpus,
-            scratch.idle,
-            prices,
-            profile,
-            target,
-            options.rule,
-            options.fill,
-            options.partial_fill,
-            scratch,
-            scratch.path[1],
-            scratch.alloc[1],
+
+
+@inner_kernel
+def least_gpus(
+    arrays: Arrays,
+    options: Options,
+    prices: FloatArray,
+    profile: int,
+    gpus: int,
+    scratch: Scratch,
+) -> int:
+    """The GPUs that patience asks for before a job of the profile starts, offered `gpus`."""
+    wanted = int(np.ceil(options.patience * arrays.k_star[profile]))
+    if gpus >= wanted:
+        return wanted
+    # Waiting for more than the empty cluster gives would be waiting for ever.
+    path, alloc = scratch.path[1], scratch.alloc[1]
+    _, most = propose_for(
+        arrays, arrays.gpus, scratch.idle, options, prices, profile, scratch, path, alloc
+    )
+    return min(wanted, most)
+
+
+@inner_kernel
+def decide_and_note(
+    arrays: Arrays,
+    state: State,
+    options: Options,
+    prices: FloatArray,
+    score: FloatArray,
+    outcome: IntArray,
+    scratch: Scratch,
+    path: IntArray,
+    alloc: IntArray,
+) -> tuple[int, int]:
+    """`decide`, which also fills `score` and `outcome`, `(pending,)`, for an explanation.
+
+    Whether a job can start depends on its profile alone, so each profile is tried at most once.
+    """
+    pending, blocked = state.pending[: state.counts[N_PENDING]], scratch.profile
+    for i in range(pending.size):
+        outcome[i] = NOT_TRIED
+    for p in range(blocked.size):
+        blocked[p] = 0
+    _scores(arrays, state, options.order, pending, score)
+    current_rates(arrays, state.now_s[0], prices)
+    if freest_region(state.free_gpus, 1) < 0:
+        return -1, 0
+    while True:
+        best = -1
+        for i in range(pending.size):
+            free = blocked[arrays.job_profile[pending[i]]] == 0
+            if free and (best < 0 or score[i] > score[best]):
+                best = i
+        if best < 0:
+            return -1, 0
+        p = arrays.job_profile[pending[best]]
+        length, gpus = propose_for(
+            arrays, state.free_gpus, state.link_used, options, prices, p, scratch, path, alloc
         )
-        if gpus < min(wanted, most):
-            return 0
-    return length
+        if length > 0 and gpus >= least_gpus(arrays, options, prices, p, gpus, scratch):
+            outcome[best] = STARTED
+            return pending[best], length
+        outcome[best] = BLOCKED
+        if not options.skip_blocked:
+            return -1, 0
+        blocked[p] = 1
 
 
 @kernel
@@ -116,34 +167,12 @@ def decide(
     path: IntArray,
     alloc: IntArray,
 ) -> tuple[int, int]:
-    """The heuristic's decision: job and path length, or (-1, 0) to wait. Fills path and alloc.
-
-    Whether a job can start depends on its profile alone, so each profile is tried at most once.
-    """
-    n = state.counts[N_PENDING]
+    """The heuristic's decision: job and path length, or (-1, 0) to wait. Fills path and alloc."""
     if freest_region(state.free_gpus, 1) < 0:
         return -1, 0
-    pending = state.pending[:n]
-    score, prices, blocked = scratch.score[0, :n], scratch.rate, scratch.profile
-    _scores(arrays, state, options.order, pending, score)
-    current_rates(arrays, state.now_s[0], prices)
-    for p in range(blocked.size):
-        blocked[p] = 0
-    while True:
-        best = -1
-        for i in range(n):
-            free = blocked[arrays.job_profile[pending[i]]] == 0
-            if free and (best < 0 or score[i] > score[best]):
-                best = i
-        if best < 0:
-            return -1, 0
-        profile = arrays.job_profile[pending[best]]
-        length = _try_profile(arrays, state, options, prices, profile, scratch, path, alloc)
-        if length > 0:
-            return pending[best], length
-        if not options.skip_blocked:
-            return -1, 0
-        blocked[profile] = 1
+    n = state.counts[N_PENDING]
+    score, outcome, prices = scratch.score[0, :n], scratch.mark[0, :n], scratch.rate
+    return decide_and_note(arrays, state, options, prices, score, outcome, scratch, path, alloc)
 
 
 class Heuristic:
@@ -182,6 +211,12 @@ class Heuristic:
             return WAIT
         path, gpus = self._path[:length].tolist(), self._alloc[:length].tolist()
         return Placement(job, tuple(path), tuple(gpus))
+
+    def explain(self, view: View) -> Explanation:
+        """Why `act` answers what it answers here."""
+        from agents.heuristic_reasons import explain  # compiles kernels that `act` does without
+
+        return explain(view, self.chosen)
 
 
 def parse_options(arg: str, options: Options) -> Options:

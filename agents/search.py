@@ -1,11 +1,13 @@
 """`search`: look ahead in the compiled simulator before every decision."""
 
+from copy import deepcopy
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from agents.explanation import Cell, Column, Explanation, Fact, Table
 from agents.heuristic import Heuristic, Options
 from agents.policy import make_policy
 from agents.replay import Schedule
@@ -205,6 +207,23 @@ class Planner:
             self._scratch,
         )  # fmt: skip
 
+    def value_of(self, base: Options) -> float:
+        """What the jobs that have not started would add if a heuristic went on; inf: no end."""
+        copy_state(self._start, self._work)
+        value, _ = play_policy(
+            self.arrays, self._work, base, self.scales, self._scratch, self._out, 0
+        )
+        return float(value)
+
+    def planned(self) -> State:
+        """The state at the end of the best plan, until the next call of a method."""
+        copy_state(self._start, self._work)
+        play_sequence(
+            self.arrays, self._work, self.best, self.left, self.scales, np.inf, self._scratch,
+            self._out,
+        )  # fmt: skip
+        return self._work
+
     def next_action(self) -> Action:
         """What the best plan does now."""
         if self.left == 0 or not np.isfinite(self.value):
@@ -326,6 +345,34 @@ class Search:
             planner.improve(self._rng.random((100, 9)))
         return planner.next_action()
 
+    def explain(self, view: View) -> Explanation:
+        """The plan that `act` would follow, and where the heuristics would end instead."""
+        twin = deepcopy(self)
+        action = twin.act(view)
+        planner = twin._planner
+        assert planner is not None
+        facts = [Fact("time", view.now_s / 3600.0, "h"), Fact("jobs to start", planner.left)]
+        if not np.isfinite(planner.value):
+            return Explanation(action, "Wait: no plan leads to the end.", tuple(facts))
+        facts.append(Fact("what they add to the objective by the plan", planner.value))
+        names, values = dict.fromkeys((self._settings.base, *PORTFOLIO)), []
+        for name in names:
+            value = planner.value_of(heuristic_options(name))
+            values.append((name, value if np.isfinite(value) else None))
+        instead = Table(
+            "If a heuristic went on from here",
+            (Column("heuristic"), Column("adds to the objective")),
+            tuple(values),
+        )
+        if isinstance(action, Placement):
+            name = view.instance.job_names[action.job]
+            where = view.instance.where(action.path, action.gpus)
+            sentence = f"{name} starts on {where}: the plan begins with it."
+        else:
+            name = view.instance.job_names[int(planner.best.job[0])]
+            sentence = f"Wait: the plan goes on with {name}, which cannot start yet."
+        return Explanation(action, sentence, tuple(facts), (_plan_table(view, planner), instead))
+
     def _planner_of(self, view: View) -> Planner:
         known = int(view.state.counts[ARRIVED]) if self._settings.blind else view.instance.n_jobs
         planner = self._planner
@@ -337,6 +384,27 @@ class Search:
                 known_jobs=known,
             )
         return planner
+
+
+def _plan_table(view: View, planner: Planner) -> Table:
+    state, arrays, instance = planner.planned(), planner.arrays, view.instance
+    rows: list[tuple[Cell, ...]] = []
+    for placement in planner.schedule().placements:
+        job = placement.job
+        rows.append(
+            (
+                instance.job_names[job],
+                instance.where(placement.path, placement.gpus),
+                float(state.start_s[job]) / 3600.0,
+                float(state.finish_s[job] - arrays.arrival_s[job]) / 3600.0,
+                float(state.cost_usd[job]),
+            )
+        )
+    columns = (
+        Column("job"), Column("where"), Column("starts", "h"), Column("JCT", "h"),
+        Column("cost", "$"),
+    )  # fmt: skip
+    return Table("The plan", columns, tuple(rows))
 
 
 def _remaining(before: Planner, state: State, now: Planner) -> tuple[Sequence, int] | None:

@@ -1,6 +1,7 @@
 """One sampled workload on one cluster: names, kernel arrays and the objective's references."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -43,6 +44,11 @@ class Instance:
     def n_jobs(self) -> int:
         """Number of jobs."""
         return len(self.job_names)
+
+    def where(self, path: Sequence[int], gpus: Sequence[int]) -> str:
+        """A placement in words: `north x3 -> south x2`."""
+        parts = (f"{self.region_names[r]} x{n}" for r, n in zip(path, gpus, strict=True))
+        return " -> ".join(parts)
 
     @cached_property
     def single_gpu_s(self) -> FloatArray:

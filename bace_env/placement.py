@@ -403,18 +403,31 @@ def priorities(arrays: Arrays, link_used: FloatArray, pending: IntArray, out: Fl
     Both maxima run over the pending jobs; b_j is taken at K*. All-zero work counts as intensity 0.
     """
     alpha = congestion(arrays, link_used)
+    longest, widest = largest_demands(arrays, pending)
+    for i in range(pending.size):
+        intensity, sensitivity = demands(arrays, pending[i], longest, widest)
+        out[i] = (1 - alpha) * (1 - intensity) + alpha * (1 - sensitivity)
+
+
+@inner_kernel
+def largest_demands(arrays: Arrays, pending: IntArray) -> tuple[float, float]:
+    """The denominators of Eq. 9 and 10: the longest E_j(1) in s and the largest b_j in bytes/s."""
     longest, widest = 0.0, 0.0
     for j in pending:
         p = arrays.job_profile[j]
         longest = max(longest, arrays.iterations[j] * arrays.iteration_s[p, 1])
         widest = max(widest, bandwidth_need(arrays.act_bytes[p], _comp_at_star(arrays, p)))
-    for i in range(pending.size):
-        j = pending[i]
-        p = arrays.job_profile[j]
-        single_gpu_s = arrays.iterations[j] * arrays.iteration_s[p, 1]
-        intensity = single_gpu_s / longest if longest > 0.0 else 0.0
-        sensitivity = bandwidth_need(arrays.act_bytes[p], _comp_at_star(arrays, p)) / widest
-        out[i] = (1 - alpha) * (1 - intensity) + alpha * (1 - sensitivity)
+    return longest, widest
+
+
+@inner_kernel
+def demands(arrays: Arrays, job: int, longest: float, widest: float) -> tuple[float, float]:
+    """I_j of Eq. 9 and D_j of Eq. 10, given their denominators."""
+    p = arrays.job_profile[job]
+    single_gpu_s = arrays.iterations[job] * arrays.iteration_s[p, 1]
+    intensity = single_gpu_s / longest if longest > 0.0 else 0.0
+    sensitivity = bandwidth_need(arrays.act_bytes[p], _comp_at_star(arrays, p)) / widest
+    return intensity, sensitivity
 
 
 @inner_kernel

@@ -127,10 +127,10 @@ class EpisodeTrace:
 
     def to_dict(self, *, with_times: bool = True) -> dict[str, Any]:
         """Plain data; `with_times=False` leaves out the measured decision times."""
-        jobs = []
+        jobs, has_started = [], self.started.tolist()
         for j, name in enumerate(self.instance.job_names):
             path, gpus = self.placement(j)
-            started = bool(self.started[j])
+            started = has_started[j]
             jobs.append(
                 {
                     "job": j,

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bace_env.errors import BaceError, ConfigError
 from eval import report
+from eval.board import require_tensorboard
 
 _INTERRUPTED = 130  # as a shell says it
 
@@ -30,7 +31,9 @@ def integer(least: int, most: int) -> Callable[[str], int]:
     return parse
 
 
-def check_outputs(json_: str | None, out: Path | None, plot: Path | None) -> None:
+def check_outputs(
+    json_: str | None, out: Path | None, plot: Path | None, tensorboard: Path | None = None
+) -> None:
     """Refuse outputs that could not be written, before any work is done.
 
     Raises:
@@ -39,15 +42,23 @@ def check_outputs(json_: str | None, out: Path | None, plot: Path | None) -> Non
     if json_ is not None and json_ != "-":
         report.require_parent("--json", Path(json_))
     if out is not None:
-        report.require_fresh(out)
+        report.require_fresh("--out", out)
+    if tensorboard is not None:
+        require_tensorboard("--tensorboard")
+        report.require_fresh("--tensorboard", tensorboard)
     if plot is not None:
         if plot.suffix not in report.PLOT_SUFFIXES:
             known = ", ".join(report.PLOT_SUFFIXES)
             raise ConfigError(f"--plot {plot}: must end in one of {known}")
         report.require_parent("--plot", plot)
-    files = [Path(file).resolve() for file in (json_, out, plot) if file not in (None, "-")]
-    if len(set(files)) < len(files):
-        raise ConfigError("--json, --out and --plot: must be different paths")
+    paths = {"--json": json_, "--out": out, "--plot": plot, "--tensorboard": tensorboard}
+    taken: dict[Path, str] = {}
+    for option, path in paths.items():
+        if path is None or path == "-":
+            continue
+        other = taken.setdefault(Path(path).resolve(), option)
+        if other != option:
+            raise ConfigError(f"{other} and {option}: must be different paths, got {path}")
 
 
 def progress_bar() -> Progress:
@@ -64,12 +75,12 @@ def progress_bar() -> Progress:
     )
 
 
-def run(app: typer.Typer, name: str) -> None:
+def run(app: typer.Typer, module: str) -> None:
     """Run a command and exit: one line and code 2 on bad input, 1 where a policy or check fails."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that is not Unicode
     try:
-        code = app(prog_name=name, standalone_mode=False)
+        code = app(prog_name=f"python -m {module}", standalone_mode=False)
     except (typer.TyperException, ConfigError) as error:
         message = error.format_message() if isinstance(error, typer.TyperException) else error
         _complain(f"error: {message}")

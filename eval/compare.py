@@ -1,6 +1,7 @@
 """`python -m eval.compare`: policies side by side on the same workloads."""
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from agents.policy import REGISTRY, make_policy
 from bace_env.config import load_scenario, preset_names
 from bace_env.errors import ConfigError
 from bace_env.scenario import build_instance, episode_seed
-from eval import report
+from eval import board, report
 from eval.command import check_outputs, integer, progress_bar, run
 from eval.experiment import Comparison, Request, run_comparison
 
@@ -76,6 +77,10 @@ def compare(
         Path | None,
         typer.Option(metavar="FILE", help="Bar chart as in Fig. 4: .png, .pdf or .svg."),
     ] = None,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write a new folder for TensorBoard, one run per policy."),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Re-derive every number independently.")
     ] = False,
@@ -87,9 +92,10 @@ def compare(
     specs = list(dict.fromkeys([*policy, *(() if no_baselines else BASELINES)]))
     _check_names(specs)
     loaded = load_scenario(scenario, set_)
-    check_outputs(json_, out, plot)
+    check_outputs(json_, out, plot, tensorboard)
     build_instance(loaded, episode_seed(seed, 0))  # refuses what no cluster could host
-    request = Request(loaded, tuple(specs), tuple(set_), check=check, keep_traces=out is not None)
+    keep_traces = out is not None or tensorboard is not None
+    request = Request(loaded, tuple(specs), tuple(set_), check=check, keep_traces=keep_traces)
     comparison = _run(request, seed, episodes, workers)
     if json_ is not None:
         text = json.dumps(report.to_json(comparison), indent=1, allow_nan=False) + "\n"
@@ -101,11 +107,20 @@ def compare(
         report.save_run(comparison, out)
     if plot is not None:
         report.save_plot(comparison, plot)
+    if tensorboard is not None:
+        with Console(stderr=True).status("writing for TensorBoard"):
+            board.save_board(comparison, tensorboard)
     console = Console(stderr=json_ == "-", markup=False, emoji=False)
     report.print_report(comparison, console)
     if check:
         n = len(comparison.names) * len(comparison.seeds)
         console.print(f"Checked: {n} schedules re-derived, no contradiction.", highlight=False)
+    if tensorboard is not None:
+        console.print(
+            f"To look at it: tensorboard --logdir {shlex.quote(str(tensorboard))}",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _check_names(specs: Sequence[str]) -> None:
@@ -138,7 +153,7 @@ def _run(request: Request, seed: int, episodes: int, workers: int) -> Comparison
 
 def main() -> None:
     """Entry point; see `eval.command.run`."""
-    run(app, "python -m eval.compare")
+    run(app, "eval.compare")
 
 
 if __name__ == "__main__":

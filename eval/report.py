@@ -10,7 +10,8 @@ import shutil
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -211,29 +212,25 @@ def write_atomically(path: Path, content: bytes | None) -> None:
 def save_run(comparison: Comparison, directory: Path) -> None:
     """Write the run directory: config, versions, seeds, episodes, traces, report, plot.
 
-    Everything is written beside it first and moved into place as a whole.
+    Raises:
+        ResultExistsError: The directory exists.
+    """
+    with fresh_folder("--out", directory) as partial:
+        _write_run(comparison, partial)
+
+
+@contextmanager
+def fresh_folder(option: str, directory: Path) -> Iterator[Path]:
+    """A folder to write into, beside `directory`; it becomes it as a whole or not at all.
 
     Raises:
         ResultExistsError: The directory exists.
     """
-    write_folder(directory, lambda folder: _write_run(comparison, folder))
-
-
-def write_folder(directory: Path, fill: Callable[[Path], None]) -> None:
-    """Write a run directory whole or not at all.
-
-    Args:
-        directory: Must not exist.
-        fill: Writes the files into the folder that it is given.
-
-    Raises:
-        ResultExistsError: The directory exists.
-    """
-    require_fresh(directory)
+    require_fresh(option, directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
     try:
-        fill(partial)
+        yield partial
         os.chmod(partial, 0o755)
         partial.rename(directory)
     except BaseException:
@@ -241,22 +238,26 @@ def write_folder(directory: Path, fill: Callable[[Path], None]) -> None:
         raise
 
 
-def require_fresh(directory: Path) -> None:
-    """Refuse a run directory that exists or cannot be made; folders above it are made later."""
+def require_fresh(option: str, directory: Path) -> None:
+    """Refuse a folder that exists or cannot be made; folders above it are made later."""
     if os.path.lexists(directory):
         raise ResultExistsError(
-            f"--out {directory}: exists; results are never written over old ones"
+            f"{option} {directory}: exists; results are never written over old ones"
         )
     above = next(folder for folder in directory.absolute().parents if os.path.lexists(folder))
-    require_parent("--out", above / directory.name)
+    _require_writable(option, above / directory.name)
 
 
 def require_parent(option: str, path: Path) -> None:
     """Refuse a path into a folder that does not exist, or a name that cannot be written there."""
+    if os.path.isdir(path) and os.path.isdir(path.parent):
+        raise ConfigError(f"{option} {path}: is a folder, must be a file")
+    _require_writable(option, path)
+
+
+def _require_writable(option: str, path: Path) -> None:
     if not os.path.isdir(path.parent):
         raise ConfigError(f"{option} {path}: no such folder {path.parent}")
-    if option != "--out" and os.path.isdir(path):
-        raise ConfigError(f"{option} {path}: is a folder, must be a file")
     try:
         write_atomically(path, None)
     except (OSError, ValueError) as error:  # ValueError: a null byte

@@ -142,7 +142,7 @@ def _run(
 
 def main() -> None:
     """Entry point; see `eval.command.run`."""
-    run(app, "python -m eval.robustness")
+    run(app, "eval.robustness")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from eval.disturbance import (
     Verdict,
     survival,
 )
-from eval.report import finite_json, git_revision, versions, write_figure, write_folder
+from eval.report import finite_json, fresh_folder, git_revision, versions, write_figure
 from eval.statistics import Estimate
 from eval.verdict import FEWEST_FOR_INTERVAL
 
@@ -387,7 +387,8 @@ def save_run(results: Sequence[Robustness], directory: Path) -> None:
     Raises:
         ResultExistsError: The directory exists.
     """
-    write_folder(directory, lambda folder: _write_run(results, folder))
+    with fresh_folder("--out", directory) as folder:
+        _write_run(results, folder)
 
 
 def _write_run(results: Sequence[Robustness], folder: Path) -> None:

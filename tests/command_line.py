@@ -1,8 +1,8 @@
-"""Runs `python -m eval.compare`, or another command, in this process; a small scenario."""
+"""Runs the commands of `eval` in this process; a scenario small enough for any machine."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -89,28 +89,29 @@ class Outcome(NamedTuple):
 
 
 class CommandLine:
-    """A command, run in a fresh folder that holds `small.toml`."""
+    """The command, run in a fresh folder that holds `small.toml`."""
 
     def __init__(
         self,
         folder: Path,
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
-        main: Callable[[], None] = compare.main,
+        module: ModuleType = compare,
     ) -> None:
         self.folder = folder
-        self._main = main
+        self._module = module
         self._monkeypatch, self._capsys = monkeypatch, capsys
         monkeypatch.chdir(folder)
         monkeypatch.setenv("COLUMNS", "80")
         monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of a policy's file
         (folder / "small.toml").write_text(SMALL)
 
-    def run(self, *args: str) -> Outcome:
-        """Run it with these arguments."""
-        self._monkeypatch.setattr(sys, "argv", [self._main.__module__, *args])
+    def run(self, *args: str, module: ModuleType | None = None) -> Outcome:
+        """Run it, or another command, with these arguments."""
+        module = module or self._module
+        self._monkeypatch.setattr(sys, "argv", [module.__name__, *args])
         with pytest.raises(SystemExit) as stopped:
-            self._main()
+            module.main()
         code = stopped.value.code
         assert code is None or isinstance(code, int)
         return Outcome(code or 0, *self._capsys.readouterr())

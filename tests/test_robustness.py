@@ -46,7 +46,7 @@ HOLDS, UNCERTAIN, FAILS = Verdict.HOLDS, Verdict.UNCERTAIN, Verdict.FAILS
 def command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> CommandLine:
-    return CommandLine(tmp_path, monkeypatch, capsys, robustness.main)
+    return CommandLine(tmp_path, monkeypatch, capsys, module=robustness)
 
 
 @pytest.mark.parametrize(

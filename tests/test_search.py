@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import instances, make_instance
 
+from agents.explanation import Explains
 from agents.policy import make_policy
 from bace_env.checker import check_trace
 from bace_env.config import load_scenario
 from bace_env.errors import ConfigError, DeadlockError
 from bace_env.instance import Instance
 from bace_env.scenario import Sampler
+from bace_env.simulator import Placement, Simulator
 from bace_env.trace import EpisodeTrace
 from eval.rollout import run_episode
 
@@ -113,6 +115,29 @@ def test_blind_it_does_not_know_what_is_to_arrive(instance: Instance, data: st.D
             ]
         )
     assert before[0] == before[1]
+
+
+@pytest.mark.jit
+@pytest.mark.parametrize("spec", ["search:simulations=30", "search:simulations=30,blind"])
+@given(instance=instances(max_jobs=6))
+@settings(properties, max_examples=15)
+def test_its_reasons_are_the_plan_that_it_follows(spec: str, instance: Instance) -> None:
+    simulator, policy, alone = Simulator(instance), make_policy(spec), make_policy(spec)
+    policy.reset(0)
+    alone.reset(0)
+    assert isinstance(policy, Explains)
+    while not simulator.done:
+        reasons = policy.explain(simulator.view)
+        action = policy.act(simulator.view)
+        assert reasons.action == action == alone.act(simulator.view)  # explaining changes nothing
+        if isinstance(action, Placement):
+            row = reasons.tables[0].rows[0]
+            assert row[0] == instance.job_names[action.job]
+            assert row[2] == pytest.approx(simulator.view.now_s / 3600.0)
+        try:
+            simulator.step(action)
+        except DeadlockError:
+            return
 
 
 @pytest.mark.jit

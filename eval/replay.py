@@ -1,0 +1,56 @@
+"""Walking through a finished episode again, decision by decision."""
+
+from collections.abc import Iterator
+
+from agents.explanation import Explains, Explanation
+from agents.policy import Policy
+from bace_env.errors import BaceError
+from bace_env.simulator import WAIT, Action, Placement, Simulator, View
+from bace_env.trace import EpisodeTrace
+
+
+def decided(trace: EpisodeTrace, decision: int) -> Action:
+    """What the policy answered at this decision."""
+    job = trace.decisions[decision].job
+    return WAIT if job is None else Placement(job, *trace.placement(job))
+
+
+def replay(trace: EpisodeTrace) -> Iterator[tuple[View, Action]]:
+    """Per decision the view that the policy had, and what it answered; the view is live."""
+    simulator = Simulator(trace.instance)
+    for k in range(len(trace.decisions)):
+        action = decided(trace, k)
+        yield simulator.view, action
+        simulator.step(action)
+
+
+def explain_episode(trace: EpisodeTrace, policy: Policy) -> Iterator[Explanation]:
+    """The reasons of each decision of the trace, in order.
+
+    Args:
+        trace: An episode of this policy.
+        policy: Also acts on each view, so that one with a memory is in the state it was in.
+
+    Raises:
+        BaceError: The policy gives no reasons, or decides otherwise than in the trace.
+    """
+    if not isinstance(policy, Explains):
+        raise BaceError(f"policy {policy.name}: gives no reasons (it has no explain method)")
+    policy.reset(trace.instance.seed)
+    for k, (view, action) in enumerate(replay(trace)):
+        explanation = policy.explain(view)
+        if explanation.action != action or policy.act(view) != action:
+            raise BaceError(
+                f"policy {policy.name}: decides otherwise now than in the trace, at decision {k}; "
+                "was it changed since?"
+            )
+        yield explanation
+
+
+def describe(trace: EpisodeTrace, decision: int) -> str:
+    """A decision in a few words."""
+    action = decided(trace, decision)
+    if not isinstance(action, Placement):
+        return "waits"
+    where = trace.instance.where(action.path, action.gpus)
+    return f"starts {trace.instance.job_names[action.job]} on {where}"
