@@ -5,7 +5,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from bace_env.jit import inner_kernel, kernel
-from bace_env.kernels import current_rates
+from bace_env.kernels import DECISION, advance, current_rates, reset, start_job
 from bace_env.placement import (
     FILL_CHEAPEST,
     FILL_UNIFORM,
@@ -14,6 +14,7 @@ from bace_env.placement import (
     RULE_LCF,
     RULE_LDF,
     RULE_PATHFINDER,
+    RULE_PATHFINDER_LAST,
     freest_region,
     priorities,
     propose,
@@ -128,6 +129,26 @@ def decide(
         blocked[profile] = True
 
 
+@kernel
+def play(arrays: Arrays, state: State, options: Options, path: IntArray, alloc: IntArray) -> int:
+    """A whole episode without leaving compiled code, for searches over many of them.
+
+    What the `Simulator` and a `Heuristic` do together, but for the check of each placement. Leaves
+    the finished episode in `state`; `path` and `alloc` are scratch of shape `(R,)`.
+
+    Returns:
+        `kernels.DONE` or `kernels.DEADLOCK`.
+    """
+    code = reset(arrays, state, np.inf)
+    while code == DECISION:
+        job, length = decide(arrays, state, options, path, alloc)
+        if job >= 0:
+            start_job(arrays, state, job, path[:length], alloc[:length])
+        if job < 0 or state.counts[N_PENDING] == 0:
+            code = advance(arrays, state, np.inf)
+    return code
+
+
 class Heuristic:
     """A policy made of `Options`; subclasses name the built-in ones.
 
@@ -161,7 +182,7 @@ class Heuristic:
 
 
 def parse_options(arg: str, options: Options) -> Options:
-    """Apply `skip_blocked[=true|false]`, `partial_fill[=...]`, `patience=SHARE`.
+    """Apply `skip_blocked[=true|false]`, `partial_fill[=...]`, `patience=SHARE`, `ties=first|last`.
 
     Raises:
         ValueError: Unknown option or value.
@@ -177,16 +198,33 @@ def parse_options(arg: str, options: Options) -> Options:
             else:
                 options = options._replace(partial_fill=value)
         elif key == "patience":
-            try:
-                patience = float(text)
-            except ValueError:
-                patience = -1.0
-            if not 0.0 <= patience <= 1.0:
-                raise ValueError(f"patience: must be a share from 0 to 1, got {text!r}")
-            options = options._replace(patience=patience)
+            options = options._replace(patience=_share(text))
+        elif key == "ties":
+            options = options._replace(rule=_tie_rule(options.rule, text))
         else:
-            raise ValueError(f"unknown option {key!r}; known: skip_blocked, partial_fill, patience")
+            known = "skip_blocked, partial_fill, patience, ties"
+            raise ValueError(f"unknown option {key!r}; known: {known}")
     return options
+
+
+def _share(text: str) -> float:
+    try:
+        patience = float(text)
+    except ValueError:
+        patience = -1.0
+    if not 0.0 <= patience <= 1.0:
+        raise ValueError(f"patience: must be a share from 0 to 1, got {text!r}")
+    return patience
+
+
+def _tie_rule(rule: int, text: str) -> int:
+    """The rule whose paths of equal GPUs and price go to the first or last starting region."""
+    pathfinders = {"first": RULE_PATHFINDER, "last": RULE_PATHFINDER_LAST}
+    if rule not in pathfinders.values():
+        raise ValueError("ties: goes with the Pathfinder, which this policy does not use")
+    if text not in pathfinders:
+        raise ValueError(f"ties: must be first or last, got {text!r}")
+    return pathfinders[text]
 
 
 class BacePipe(Heuristic):
