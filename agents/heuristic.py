@@ -160,7 +160,7 @@ class Heuristic:
     options: ClassVar[Options] = Options()
 
     def __init__(self, arg: str = "") -> None:
-        self._options = parse_options(arg, self.options)
+        self.chosen = parse_options(arg, self.options)
         if arg:
             self.name = f"{self.name}:{arg}"
         self._path = np.empty(0, dtype=np.int64)
@@ -174,7 +174,7 @@ class Heuristic:
         if self._path.size != view.instance.n_regions:
             self._path = np.empty(view.instance.n_regions, dtype=np.int64)
             self._alloc = np.empty_like(self._path)
-        job, length = decide(view.arrays, view.state, self._options, self._path, self._alloc)
+        job, length = decide(view.arrays, view.state, self.chosen, self._path, self._alloc)
         if job < 0:
             return WAIT
         path, gpus = self._path[:length].tolist(), self._alloc[:length].tolist()

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 
@@ -84,6 +85,28 @@ def _run_chunk(request: Request, seeds: Sequence[int]) -> list[SeedResult]:
     return list(run_seeds(request, seeds))
 
 
+@contextmanager
+def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor | None]:
+    """Processes that leave Ctrl-C to this one; none for one worker, whose work is done here.
+
+    Raises:
+        BaceError: A process died.
+    """
+    if workers == 1:
+        yield None
+        return
+    try:
+        with ProcessPoolExecutor(
+            workers,
+            mp_context=get_context("spawn"),
+            initializer=signal.signal,
+            initargs=(signal.SIGINT, signal.SIG_IGN),
+        ) as pool:
+            yield pool
+    except BrokenProcessPool:
+        raise BaceError("a worker process died; was there enough memory?") from None
+
+
 def run_comparison(
     request: Request,
     *,
@@ -115,19 +138,12 @@ def run_comparison(
         # Several chunks per worker keep them busy to the end and the progress bar moving.
         size = max(1, len(rest) // (8 * workers))
         chunks = [rest[i : i + size] for i in range(0, len(rest), size)]
-        try:
-            with ProcessPoolExecutor(
-                min(workers, len(chunks)),
-                mp_context=get_context("spawn"),
-                initializer=signal.signal,  # Ctrl-C is for this process to answer
-                initargs=(signal.SIGINT, signal.SIG_IGN),
-            ) as pool:
-                for done in pool.map(_run_chunk, [request] * len(chunks), chunks):
-                    for result in done:
-                        results.append(result)
-                        on_seed()
-        except BrokenProcessPool:
-            raise BaceError("a worker process died; was there enough memory?") from None
+        with worker_pool(min(workers, len(chunks))) as pool:
+            run = map if pool is None else pool.map
+            for done in run(_run_chunk, [request] * len(chunks), chunks):
+                for result in done:
+                    results.append(result)
+                    on_seed()
     return _collect(request, names, results)
 
 

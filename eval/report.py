@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich import box
@@ -27,6 +27,9 @@ from eval.experiment import Comparison
 from eval.metrics import METRICS, RATIOS, TYPICAL
 from eval.statistics import Estimate
 from eval.verdict import FEWEST_FOR_INTERVAL, make_sentence, time_unit
+
+if TYPE_CHECKING:  # matplotlib is imported only where something is drawn
+    from matplotlib.figure import Figure
 
 #: Formats that matplotlib writes and people use.
 PLOT_SUFFIXES = (".png", ".pdf", ".svg")
@@ -131,7 +134,6 @@ def _episode_rows(comparison: Comparison) -> list[dict[str, Any]]:
 
 def save_plot(comparison: Comparison, path: Path) -> None:
     """A bar chart in the shape of Fig. 4: JCT and cost of each policy, reference = 1."""
-    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -166,11 +168,17 @@ def save_plot(comparison: Comparison, path: Path) -> None:
     axes.margins(y=0.15)
     axes.legend(frameon=False, ncols=2, loc="upper left")
     axes.spines[["top", "right"]].set_visible(False)
+    save_figure(figure, path)
+
+
+def save_figure(figure: "Figure", path: Path, dpi: int = 150) -> None:
+    """Write a figure, without time stamps and random ids: the same results give the same bytes."""
+    from matplotlib import rc_context
+
     buffer = io.BytesIO()
-    # No time stamps and random ids in the file: the same results give the same bytes.
     with rc_context({"svg.hashsalt": "bace"}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the font lacks
-        figure.savefig(buffer, format=path.suffix[1:], dpi=150, metadata=_METADATA[path.suffix])
+        figure.savefig(buffer, format=path.suffix[1:], dpi=dpi, metadata=_METADATA[path.suffix])
     write_atomically(path, buffer.getvalue())
 
 
