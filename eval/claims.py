@@ -13,7 +13,8 @@ from eval.statistics import Estimate
 Metric = Literal["jct", "cost"]
 Verdict = Literal["reproduced", "direction only", "not reproduced"]
 
-#: A claim is reproduced where the paper's value lies in our 95 % interval, or ours is this near.
+#: A claim is reproduced where the paper's value lies in our 95 % interval, or ours is this near
+#: (see `judge`).
 TOLERANCE = 0.10
 
 REFERENCE = "bace"
@@ -244,19 +245,24 @@ def is_near(paper: float, ours: float) -> bool:
 
 
 def holds(claim: Claim, ours: float) -> bool:
-    """Whether a bare number meets the claim: near, and on the paper's side of 1."""
+    """Whether a bare number, without an interval, meets the claim.
+
+    It must be near, and show at least a tenth of the paper's effect: no effect at all is within
+    `TOLERANCE` of a small one.
+    """
     if claim.value is None:
         return ours > 1.0
-    return is_near(claim.value, ours) and (ours - 1.0) * (claim.value - 1.0) > 0.0
+    return is_near(claim.value, ours) and (ours - 1.0) / (claim.value - 1.0) >= 0.1
 
 
 def judge(claim: Claim, ours: Estimate) -> Verdict:
     """The verdict on a claim, from our estimate of it and its 95 % interval.
 
-    A number is reproduced where the paper's value lies in the interval or ours is within
-    `TOLERANCE` of it, unless the whole interval lies on the other side of 1; only its direction is
-    where the interval lies on the paper's side of 1. An order is reproduced where the interval of
-    its weakest pair lies above 1, and direction only where that pair's mean does.
+    A number is reproduced where the paper's value lies in the interval, or ours is within
+    `TOLERANCE` of it and the interval lies on the paper's side of 1: no effect at all is within
+    10 % of a small one, and does not count. Where the interval lies on that side, but ours is not
+    near, it is the direction only. An order is reproduced where the interval of its weakest pair
+    lies above 1, and direction only where that pair's mean does.
     """
     if ours.mean is None or ours.low is None or ours.high is None:
         return "not reproduced"
@@ -264,9 +270,7 @@ def judge(claim: Claim, ours: Estimate) -> Verdict:
         if ours.low > 1.0:
             return "reproduced"
         return "direction only" if ours.mean > 1.0 else "not reproduced"
-    same = ours.low > 1.0 if claim.value > 1.0 else ours.high < 1.0
-    opposed = ours.high < 1.0 if claim.value > 1.0 else ours.low > 1.0
-    met = ours.low <= claim.value <= ours.high or is_near(claim.value, ours.mean)
-    if met and not opposed:
+    same_side = ours.low > 1.0 if claim.value > 1.0 else ours.high < 1.0
+    if ours.low <= claim.value <= ours.high or (same_side and is_near(claim.value, ours.mean)):
         return "reproduced"
-    return "direction only" if same else "not reproduced"
+    return "direction only" if same_side else "not reproduced"

@@ -10,7 +10,8 @@ import shutil
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -210,11 +211,22 @@ def save_run(comparison: Comparison, directory: Path) -> None:
     Raises:
         ResultExistsError: The directory exists.
     """
+    with fresh_directory(directory) as partial:
+        _write_run(comparison, partial)
+
+
+@contextmanager
+def fresh_directory(directory: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes `directory` at the end; at an error nothing is left.
+
+    Raises:
+        ResultExistsError: The directory exists.
+    """
     require_fresh(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
     try:
-        _write_run(comparison, partial)
+        yield partial
         os.chmod(partial, 0o755)
         partial.rename(directory)
     except BaseException:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from bace_env.errors import ConfigError
 from eval.assumptions import (
@@ -222,20 +221,3 @@ def _rank(result: Result) -> tuple[float, Setting]:
 
 def _ranked(results: dict[Setting, Result]) -> list[Result]:
     return sorted(results.values(), key=_rank)
-
-
-def scores_of(results: Sequence[Result]) -> list[float]:
-    """Scores of the settings that could be run."""
-    return [result.score for result in results if result.values]
-
-
-def to_dict(outcome: Outcome) -> dict[str, Any]:
-    """What a report needs of a search later, without running it again."""
-    return {
-        "plan": asdict(outcome.plan),
-        "evaluated": len(outcome.random) + len(outcome.improved),
-        "impossible": sum(not result.values for result in outcome.random),
-        "best": list(outcome.best.setting),
-        "best_score": outcome.best.score,
-        "paper_score": outcome.paper.score,
-    }
