@@ -194,10 +194,10 @@ def _how(outcome: Outcome, failed: int) -> str:
         f"workloads per setting of the evaluation; the best {plan.starts} are then improved, one "
         f"assumption at a time, until none helps ({len(outcome.improved)} more settings); the best "
         f"{plan.finalists} of all are judged on {plan.final_draws} other workloads. The score, "
-        f"fixed before the search, is the mean squared logarithm of our value over the paper's, of the "
-        f"{len(SCORED)} numbers that it states about Figs. 4-8, each once. A setting in which a "
-        f"policy deadlocks or that no cluster can host has no score and meets no claim: {failed} "
-        f"of {plan.settings}."
+        "fixed before the search, is the mean squared logarithm of our value over the paper's, of "
+        f"the {len(SCORED)} numbers that it states about Figs. 4-8, each once. A setting in which "
+        "a policy deadlocks or that no cluster can host has no score and meets no claim: "
+        f"{failed} of {plan.settings}."
     )
 
 
