@@ -124,7 +124,7 @@ ASSUMPTIONS: tuple[Assumption, ...] = (
     _numbers(
         "bytes per value",
         "pipeline.bytes_per_value",
-        {"2": 2, "1": 1, "4": 4, "8": 8},
+        {"2": 2, "1": 1, "4": 4, "8": 8, "16": 16, "32": 32},
     ),
     Assumption(
         "Solar-Open-100B",
