@@ -77,7 +77,7 @@ def _by_policy(found: Sequence[Reproduction], figure: str) -> Figure:
             _mark_range(axes, middle, len(policies) - 1.1, figure, "default", metric, dark)
         names = [_LABELS[policy].replace(" ", "\n") for policy in policies]
         axes.set_xticks(range(len(policies)), names)
-        axes.set_title(f"scenario {reproduction.scenario}", parse_math=False)
+        axes.set_title(f"scenario {reproduction.scenario.name}", parse_math=False)
     panels[0][0].set_ylabel("relative to BACE-Pipe")
     handles: list[Patch | Line2D] = [
         Patch(color=colour, label=_METRIC_LABELS[metric])
@@ -108,7 +108,7 @@ def _by_setting(found: Sequence[Reproduction], figure: str) -> Figure:
             if what != "jobs":
                 ticks = [f"{tick}\N{MULTIPLICATION SIGN}" for tick in ticks]
             axes.set_xticks(range(len(settings)), ticks)
-            title = f"{_METRIC_LABELS[metric]}, scenario {reproduction.scenario}"
+            title = f"{_METRIC_LABELS[metric]}, scenario {reproduction.scenario.name}"
             axes.set_title(title, parse_math=False)
         row[0].set_ylabel("relative to BACE-Pipe")
     for axes in panels[-1]:
@@ -199,13 +199,13 @@ def _legend(drawing: Figure, handles: Sequence[Patch | Line2D], *, with_range: b
             color="black",
             linewidth=1.3,
             linestyle=(0, (3, 1.5)),
-            label="its least and most baseline",
+            label="its least and most",
         ),
     ]
     drawing.legend(
         handles=[*handles, *(marks if with_range else marks[:1])],
         loc="outside upper center",
-        ncols=4,
+        ncols=4 if drawing.get_figwidth() > 6 else 2,
         frameon=False,
         columnspacing=1.2,
         handletextpad=0.5,

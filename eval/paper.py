@@ -138,7 +138,10 @@ def _summary(path: Path | None) -> dict[str, Any] | None:
         return None
     try:
         data = json.loads(path.read_text("utf-8"))
-        if isinstance(data, dict) and {"effects", "random", "best_score"} <= data.keys():
+        if (
+            isinstance(data, dict)
+            and {"effects", "random", "changes", "paper_score", "best_score"} <= data.keys()
+        ):
             return data
     except OSError as error:
         raise ConfigError(f"--search {path}: cannot read: {error.strerror}") from None

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from bace_env.config import load_scenario
 from eval.assumptions import SCORED
 from eval.claims import TOLERANCE, Verdict
 from eval.paper_report import label, stated, tally, with_interval
@@ -35,7 +34,7 @@ def markdown(
     """
     lines = ["# Does the paper reproduce?", ""]
     lines += _answer(found, fig1, search)
-    names = " and ".join(f"`{reproduction.scenario}`" for reproduction in found)
+    names = " and ".join(f"`{reproduction.scenario.name}`" for reproduction in found)
     lines += ["", "## How to read this", ""]
     lines += [f"Scenarios {names}; {episodes} workloads per setting, drawn with seed {seed}."]
     lines += [_HOW]
@@ -79,10 +78,12 @@ _TITLES = {
 def _answer(
     found: Sequence[Reproduction], fig1: Sequence[Fig1Row], search: Mapping[str, Any] | None
 ) -> list[str]:
-    lines = [f"- `{r.scenario}`: {tally(r)}." for r in found if r.judged]
+    lines = [f"- `{r.scenario.name}`: {tally(r)}." for r in found if r.judged]
     if found and found[0].judged:
-        lines.append(f"- In every scenario above: {_everywhere(found, 'reproduced')}.")
-        lines.append(f"- In none: {_everywhere(found, 'not reproduced')}.")
+        both = "both scenarios" if len(found) == 2 else "all scenarios"
+        both = both if len(found) > 1 else f"`{found[0].scenario.name}`"
+        lines.append(f"- Reproduced in {both}: {_everywhere(found, 'reproduced')}.")
+        lines.append(f"- Not even in direction in {both}: {_everywhere(found, 'not reproduced')}.")
     if fig1:
         met = [row.printed.label for row in fig1 if row.verdict == "reproduced"]
         missed = [row.printed.label for row in fig1 if row.verdict != "reproduced"]
@@ -111,11 +112,13 @@ def _everywhere(found: Sequence[Reproduction], verdict: Verdict) -> str:
 
 def _dependence(search: Mapping[str, Any]) -> str:
     top = [f"{name} ({100 * share:.0f} %)" for name, share in search["effects"][:4]]
+    levels = [f"{name} {level}" for name, level in search["changes"].items()]
     return (
         f"What it depends on ([assumptions](assumptions.md), {search['random']} random settings of "
         f"what the paper leaves open; share of the score's variance): {', '.join(top)}. "
         f"Score (mean squared log ratio, 0 is perfect): `paper` {search['paper_score']:.3f}, "
-        f"the best setting {search['best_score']:.3f}."
+        f"`paper-fitted` {search['best_score']:.3f}. That is a fit, which needs at once: "
+        f"{'; '.join(levels)}."
     )
 
 
@@ -150,7 +153,7 @@ def _place(where: Mapping[str, int]) -> str:
 
 def _figure_section(found: Sequence[Reproduction], figure: str) -> list[str]:
     lines = [f"## {_TITLES[figure]}", "", f"![Fig. {figure}]({FOLDER}/fig{figure}.png)", ""]
-    heads = [f"`{reproduction.scenario}`" for reproduction in found]
+    heads = [f"`{reproduction.scenario.name}`" for reproduction in found]
     lines.append("| claim | Sec. | paper | " + " | ".join(f"{h} | verdict" for h in heads) + " |")
     lines.append("|---|---|---|" + "---|---|" * len(heads))
     about = {figure, "abstract"} if figure == "4" else {figure}
@@ -178,8 +181,8 @@ def _statistic_section(found: Sequence[Reproduction]) -> list[str]:
     for reproduction in found:
         changed = [j for j in reproduction.judged if j.verdict != j.verdict_of_means]
         lines.append(
-            f"`{reproduction.scenario}`: {len(changed)} of {len(reproduction.judged)} verdicts "
-            f"change{':' if changed else '.'}"
+            f"`{reproduction.scenario.name}`: {len(changed)} of {len(reproduction.judged)} "
+            f"verdicts change{':' if changed else '.'}"
         )
         if changed:
             lines += ["", "| claim | paper | of ratios | of means |", "|---|---|---|---|"]
@@ -228,7 +231,7 @@ def _single_draw_section(found: Sequence[Reproduction]) -> list[str]:
         ]
         best = int(np.argmin(single))
         lines.append(
-            f"| `{reproduction.scenario}` | {np.mean(whole):.3f} | {single[best]:.3f} | "
+            f"| `{reproduction.scenario.name}` | {np.mean(whole):.3f} | {single[best]:.3f} | "
             f"{np.median(single):.3f} | {seeds[best]} |"
         )
     return lines
@@ -237,7 +240,7 @@ def _single_draw_section(found: Sequence[Reproduction]) -> list[str]:
 def _settings_section(found: Sequence[Reproduction]) -> list[str]:
     lines = ["## How it was run", ""]
     for reproduction in found:
-        scenario = load_scenario(reproduction.scenario)
+        scenario = reproduction.scenario
         options = [f"`{policy}:{text}`" for policy, text in scenario.policies.items()]
         given = f"; policies {', '.join(options)}" if options else ""
         lines.append(

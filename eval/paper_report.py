@@ -23,7 +23,12 @@ def claims_csv(found: Sequence[Reproduction]) -> str:
     for reproduction in found:
         for judged in reproduction.judged:
             claim = judged.claim
-            fields: list[object] = [reproduction.scenario, claim.figure, claim.setting, claim.kind]
+            fields: list[object] = [
+                reproduction.scenario.name,
+                claim.figure,
+                claim.setting,
+                claim.kind,
+            ]
             fields += [claim.metric, " ".join("/".join(pair) for pair in claim.pairs)]
             fields += ["" if claim.value is None else claim.value, claim.where, claim.words]
             fields += [*_numbers(judged.ours), judged.verdict]
@@ -43,7 +48,7 @@ def values_csv(found: Sequence[Reproduction]) -> str:
                     run.values["jct"][i].tolist(), run.values["cost"][i].tolist(), strict=True
                 )
                 for seed, (jct, cost) in zip(run.seeds, pairs, strict=True):
-                    rows.append([reproduction.scenario, setting, policy, seed, jct, cost])
+                    rows.append([reproduction.scenario.name, setting, policy, seed, jct, cost])
     return _csv(columns, rows)
 
 
@@ -75,7 +80,7 @@ def print_tables(found: Sequence[Reproduction], fig1: Sequence[Fig1Row], console
     for reproduction in found:
         for figure in dict.fromkeys(judged.claim.figure for judged in reproduction.judged):
             name = figure if figure == "abstract" else f"Fig. {figure}"
-            title = f"{name}, scenario {reproduction.scenario}"
+            title = f"{name}, scenario {reproduction.scenario.name}"
             table = _table(title, ["claim", "paper", "ours", "verdict"])
             for judged in reproduction.judged:
                 if judged.claim.figure == figure:
@@ -84,7 +89,7 @@ def print_tables(found: Sequence[Reproduction], fig1: Sequence[Fig1Row], console
             console.print(table, "")
     for reproduction in found:
         if reproduction.judged:
-            console.print(f"{reproduction.scenario}: {tally(reproduction)}", highlight=False)
+            console.print(f"{reproduction.scenario.name}: {tally(reproduction)}", highlight=False)
 
 
 def _table(title: str, columns: Sequence[str]) -> Table:

@@ -10,6 +10,7 @@ from agents.policy import make_policy
 from bace_env.config import load_scenario
 from bace_env.errors import ConfigError
 from bace_env.scenario import build_instance, episode_seed
+from bace_env.schema import Scenario
 from bace_env.simulator import Placement, Simulator
 from bace_env.trace import EpisodeTrace
 from bace_env.types import FloatArray
@@ -32,6 +33,7 @@ from eval.experiment import Request, run_seeds, worker_pool
 from eval.metrics import METRICS
 from eval.rollout import run_episode
 from eval.statistics import Estimate, estimate_geometric_means, estimate_ratios_of_means
+from eval.verdict import FEWEST_FOR_INTERVAL
 
 _COLUMNS: dict[Metric, str] = {"jct": "avg_jct_s", "cost": "total_cost_usd"}
 METRICS_SHOWN: tuple[Metric, ...] = ("jct", "cost")
@@ -60,7 +62,6 @@ class Judged:
 class SettingRun:
     """All policies in one setting: `values[metric]` has shape `(POLICIES, workloads)`."""
 
-    scenario: str
     setting: str
     seeds: tuple[int, ...]
     values: dict[Metric, FloatArray]
@@ -71,6 +72,9 @@ class SettingRun:
         below = self.values[metric][[POLICIES.index(pair.below) for pair in pairs]]
         typical = estimate_geometric_means(above / below)
         of_means = estimate_ratios_of_means(above, below)
+        if len(self.seeds) < FEWEST_FOR_INTERVAL:  # a bootstrap interval of so few says little
+            typical = [Estimate(e.mean, e.mean, e.mean) for e in typical]
+            of_means = [Estimate(e.mean, e.mean, e.mean) for e in of_means]
         return [Cell(*both) for both in zip(typical, of_means, strict=True)]
 
     def bars(self, metric: Metric) -> dict[str, Estimate]:
@@ -97,7 +101,7 @@ class SettingRun:
 class Reproduction:
     """Everything that one scenario gives."""
 
-    scenario: str
+    scenario: Scenario
     runs: dict[str, SettingRun]  # by setting
     judged: tuple[Judged, ...]
 
@@ -137,7 +141,7 @@ def run_setting(scenario: str, setting: str, seed: int, episodes: int) -> Settin
     seeds = tuple(episode_seed(seed, episode) for episode in range(episodes))
     table = np.stack([result.values for result in run_seeds(request, seeds)], axis=2)
     values = {metric: table[:, METRICS.index(name)] for metric, name in _COLUMNS.items()}
-    return SettingRun(scenario, setting, seeds, values)
+    return SettingRun(setting, seeds, values)
 
 
 def run_scenarios(
@@ -161,6 +165,9 @@ def run_scenarios(
     """
     tasks = [(s, setting) for s in scenarios for setting in settings_of(figures)]
     done: dict[tuple[str, str], SettingRun] = {}
+    names = [load_scenario(scenario).name for scenario in scenarios]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"--scenario: their names must differ, got {', '.join(names)}")
     for scenario in scenarios:  # what is wrong comes before anything is run
         policy_specs(scenario)
         for setting in settings_of(figures):
@@ -181,7 +188,8 @@ def run_scenarios(
     found = []
     for scenario in scenarios:
         runs = {setting: done[scenario, setting] for setting in settings_of(figures)}
-        found.append(Reproduction(scenario, runs, judge_claims(runs, figures)))
+        judged = judge_claims(runs, figures)
+        found.append(Reproduction(load_scenario(scenario), runs, judged))
     return found
 
 

@@ -12,6 +12,7 @@ from bace_env.config import load_scenario
 from eval.assumptions import (
     ASSUMPTIONS,
     BASE,
+    PAPER_SETTING,
     SCORED,
     Result,
     describe,
@@ -61,13 +62,15 @@ def figures_score(result: Result, figures: Sequence[str]) -> float:
 
 def _summary(outcome: Outcome, effects: Sequence[Effect]) -> dict[str, Any]:
     ranked = sorted(effects, key=lambda effect: -effect.share)
+    best, paper = describe(outcome.best.setting), describe(PAPER_SETTING)
     return {
         "plan": asdict(outcome.plan),
         "random": len(outcome.random),
         "improved": len(outcome.improved),
         "paper_score": outcome.paper.score,
         "best_score": outcome.best.score,
-        "best": describe(outcome.best.setting),
+        "best": best,
+        "changes": {name: level for name, level in best.items() if level != paper[name]},
         "effects": [[effect.assumption, effect.share] for effect in ranked],
     }
 
