@@ -19,7 +19,7 @@ from eval.search import Plan, run_search
 SCENARIOS = ("paper", "paper-fitted")
 _FIGURES = ("1", *FIGURES)
 _STATE = "search.json"
-_STARTS = 8
+_STARTS = 6
 
 _HELP = """Reproduce the paper's evaluation, claim by claim, or search over what it leaves open.
 
@@ -84,7 +84,7 @@ def paper(
         typer.Option(
             parser=integer(2, 10**6),
             metavar="N",
-            help="Random settings of the search.  [default: 3000]",
+            help="Random settings of the search.  [default: 2000]",
         ),
     ] = None,
     draws: Annotated[
@@ -107,7 +107,7 @@ def paper(
                 "--search": search,
             },
         )
-        plan = Plan(seed, settings or 3000, draws or 12, _STARTS)
+        plan = Plan(seed, settings or 2000, draws or 12, _STARTS)
         _search(plan, out or Path("runs/assumptions"), workers)
         return
     _refuse("goes with --assumptions", {"--settings": settings, "--draws": draws})

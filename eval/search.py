@@ -1,8 +1,8 @@
 """The search over the grid of assumptions: seeded, resumable, over processes.
 
 Random settings first, then the best of them improved one assumption at a time, then the best of all
-judged again on other workloads. What is evaluated depends on the plan alone: neither on the number
-of processes nor on interruptions.
+judged again on other workloads, and the very best improved once more on these. What is evaluated
+depends on the plan alone: neither on the number of processes nor on interruptions.
 """
 
 import hashlib
@@ -10,12 +10,13 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from bace_env.errors import ConfigError
 from eval.assumptions import (
     ASSUMPTIONS,
+    BASE,
     PAPER_SETTING,
     Result,
     Setting,
@@ -52,11 +53,6 @@ class Plan:
     finalists: int = 20
     final_draws: int = 100
 
-    def identity(self) -> str:
-        """Names plan, grid and claims: a saved state goes on only with the same."""
-        parts = [asdict(self), repr(ASSUMPTIONS), repr(CLAIMS)]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -65,7 +61,8 @@ class Outcome:
     Attributes:
         random: The random settings in the order in which they were drawn.
         improved: Settings met while improving the best of them.
-        finalists: The best of all on their final workloads, best first.
+        finalists: The best of all, and what was met while improving the best of these once more,
+            on the final workloads, best first.
         paper: The preset `paper` on the final workloads.
     """
 
@@ -81,17 +78,22 @@ class Outcome:
         return self.finalists[0]
 
 
+def _identity() -> str:
+    """Names grid and claims: what was evaluated under others is of no use."""
+    parts = [BASE, repr(ASSUMPTIONS), repr(CLAIMS)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
 class _Evaluator:
     """Evaluates settings once each, remembers them on disk, and reports progress."""
 
     def __init__(
         self,
-        plan: Plan,
         state: Path,
         pool: ProcessPoolExecutor | None,
         on_progress: Callable[[str, int, int], None],
     ) -> None:
-        self._plan, self._state, self._pool, self._on_progress = plan, state, pool, on_progress
+        self._state, self._pool, self._on_progress = state, pool, on_progress
         self._known: dict[tuple[int, int, Setting], Result] = {}
         self._saved_at = time.monotonic()
         self._load()
@@ -128,7 +130,7 @@ class _Evaluator:
             ]
             for (seed, draws, _), r in self._known.items()
         ]
-        data = {"identity": self._plan.identity(), "plan": asdict(self._plan), "results": rows}
+        data = {"identity": _identity(), "results": rows}
         write_atomically(self._state, (json.dumps(data) + "\n").encode())
         self._saved_at = time.monotonic()
 
@@ -140,10 +142,10 @@ class _Evaluator:
             identity, rows = data["identity"], data["results"]
         except (OSError, ValueError, KeyError, TypeError):
             raise ConfigError(f"--out: {self._state} is not the state of a search") from None
-        if identity != self._plan.identity():
+        if identity != _identity():
             raise ConfigError(
-                f"--out: {self._state} is of another search (plan {data.get('plan')}); "
-                "choose another folder, or the same options"
+                f"--out: {self._state} is of a search over another grid, or for other claims; "
+                "choose another folder"
             )
         for seed, draws, setting, values, problem in rows:
             names = [claim.name for claim in CLAIMS] if values else []
@@ -164,7 +166,7 @@ def run_search(
     workers: int = 1,
     on_progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> Outcome:
-    """Run a search, or go on with the one whose state lies at `state`.
+    """Run a search; what the state knows already, of this plan or another, is not run again.
 
     Args:
         plan: What to do.
@@ -173,12 +175,12 @@ def run_search(
         on_progress: Called with the stage, and how much of it is done.
 
     Raises:
-        ConfigError: The state is that of another search.
+        ConfigError: The state is of another grid, or for other claims.
     """
     # Before any process starts: errors, and compiled kernels in the cache.
     evaluate(PAPER_SETTING, plan.seed, 1)
     with worker_pool(workers) as pool:
-        evaluator = _Evaluator(plan, state, pool, on_progress)
+        evaluator = _Evaluator(state, pool, on_progress)
         try:
             return _search(plan, evaluator)
         finally:
@@ -191,28 +193,37 @@ def _search(plan: Plan, evaluator: _Evaluator) -> Outcome:
     random = evaluator.results("random settings", drawn, seed, draws)
     everything = {result.setting: result for result in random}
     for start in _ranked(everything)[: plan.starts]:
-        current = start
-        while True:
-            near = evaluator.results(
-                f"improving ({current.score:.4f})", neighbours(current.setting), seed, draws
-            )
-            everything |= {result.setting: result for result in near}
-            best = min(near, key=_rank)
-            if best.score >= current.score:
-                break
-            current = best
-    finalists = [result.setting for result in _ranked(everything)[: plan.finalists]]
-    final = evaluator.results(
-        "finalists", [PAPER_SETTING, *finalists], plan.seed + 2, plan.final_draws
-    )
-    met = {result.setting for result in random}
+        met = _improve(start, "improving", evaluator, seed, draws)
+        everything |= {result.setting: result for result in met}
+    # Few workloads flatter the settings that happen to suit them: the last word is with others.
+    seed, draws = plan.seed + 2, plan.final_draws
+    chosen = [result.setting for result in _ranked(everything)[: plan.finalists]]
+    paper, *judged = evaluator.results("finalists", [PAPER_SETTING, *chosen], seed, draws)
+    met = _improve(min(judged, key=_rank), "improving the best", evaluator, seed, draws)
+    drawn_before = {result.setting for result in random}
     return Outcome(
         plan=plan,
         random=tuple(random),
-        improved=tuple(r for s, r in everything.items() if s not in met),
-        finalists=tuple(sorted(final[1:], key=_rank)),
-        paper=final[0],
+        improved=tuple(r for s, r in everything.items() if s not in drawn_before),
+        finalists=tuple(_ranked({result.setting: result for result in (*judged, *met)})),
+        paper=paper,
     )
+
+
+def _improve(
+    start: Result, stage: str, evaluator: _Evaluator, seed: int, draws: int
+) -> list[Result]:
+    """Change one assumption at a time for the better until none helps: all settings met."""
+    current, met = start, []
+    while True:
+        near = evaluator.results(
+            f"{stage} ({current.score:.4f})", neighbours(current.setting), seed, draws
+        )
+        met += near
+        best = min(near, key=_rank)
+        if best.score >= current.score:
+            return met
+        current = best
 
 
 def _rank(result: Result) -> tuple[float, Setting]:

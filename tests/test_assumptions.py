@@ -239,7 +239,7 @@ def test_the_search_finds_the_best_where_assumptions_do_not_interact(
     assert found.best.score == 0.0
     assert [result.setting for result in found.random] == [random_setting(0, i) for i in range(30)]
     scores = [result.score for result in found.finalists]
-    assert scores == sorted(scores) and len(scores) == 5
+    assert scores == sorted(scores) and len(scores) >= 5
 
 
 def test_an_interrupted_search_goes_on_to_the_same_end(
@@ -272,9 +272,11 @@ def test_an_interrupted_search_goes_on_to_the_same_end(
     # Nothing was run twice, but for the one evaluation with which each of the runs begins.
     assert len(evaluated) == alone + 3
 
-    # The state of another plan, and what is no state, are refused.
-    with pytest.raises(ConfigError, match="is of another search"):
-        run_search(Plan(1, 30, 1, 3), tmp_path / "a.json")
+    # The state of another grid, and what is no state, are refused.
+    text = (tmp_path / "a.json").read_text()
+    (tmp_path / "d.json").write_text(text.replace(json.loads(text)["identity"], "0"))
+    with pytest.raises(ConfigError, match="is of a search over another grid"):
+        run_search(PLAN, tmp_path / "d.json")
     (tmp_path / "c.json").write_text("[]")
     with pytest.raises(ConfigError, match="is not the state of a search"):
         run_search(PLAN, tmp_path / "c.json")
