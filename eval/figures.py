@@ -5,6 +5,7 @@ One picture per figure, with a panel (Figs. 4 and 8) or a row of panels (Figs. 5
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -64,7 +65,7 @@ def save_figures(found: Sequence[Reproduction], figures: Sequence[str], folder: 
 def _by_policy(found: Sequence[Reproduction], figure: str) -> Figure:
     """Figs. 4 and 8: one group of bars per policy, average JCT beside total cost."""
     policies = (REFERENCE, *(BASELINES if figure == "4" else ABLATIONS))
-    drawing, panels = _grid(1, len(found), (4.1 * len(found) + 0.4, 3.9))
+    drawing, panels = _grid(1, len(found), (4.1 * len(found) + 0.4, 3.9), by_column=False)
     for axes, reproduction in zip(panels[0], found, strict=True):
         run = reproduction.runs["default"]
         for side, metric in enumerate(_METRIC_COLOURS):
@@ -92,7 +93,7 @@ def _by_setting(found: Sequence[Reproduction], figure: str) -> Figure:
     what, label = _AXIS[figure]
     policies = (REFERENCE, *BASELINES)
     settings = FIGURES[figure]
-    drawing, panels = _grid(len(found), 2, (8.6, 3.1 * len(found) + 0.5))
+    drawing, panels = _grid(len(found), 2, (8.6, 3.1 * len(found) + 0.5), by_column=True)
     width = 0.8 / len(policies)
     for row, reproduction in zip(panels, found, strict=True):
         for axes, metric in zip(row, _METRIC_COLOURS, strict=True):
@@ -117,10 +118,14 @@ def _by_setting(found: Sequence[Reproduction], figure: str) -> Figure:
     return drawing
 
 
-def _grid(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[list[Axes]]]:
+def _grid(
+    rows: int, columns: int, size: tuple[float, float], *, by_column: bool
+) -> tuple[Figure, list[list[Axes]]]:
     drawing = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(drawing)
-    panels = drawing.subplots(rows, columns, squeeze=False).tolist()
+    # Panels of one metric have one scale, so that scenarios compare.
+    share: Literal["row", "col"] = "col" if by_column else "row"
+    panels = drawing.subplots(rows, columns, squeeze=False, sharey=share).tolist()
     for axes in (axes for row in panels for axes in row):
         axes.axhline(1.0, color="#444444", linewidth=0.8, linestyle="--", zorder=1)
         axes.spines[["top", "right"]].set_visible(False)
@@ -199,7 +204,7 @@ def _legend(drawing: Figure, handles: Sequence[Patch | Line2D], *, with_range: b
             color="black",
             linewidth=1.3,
             linestyle=(0, (3, 1.5)),
-            label="its least and most",
+            label="its range of baselines",
         ),
     ]
     drawing.legend(

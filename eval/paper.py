@@ -223,7 +223,7 @@ def _search(plan: Plan, folder: Path, workers: int) -> None:
         outcome = run_search(plan, folder / _STATE, workers=workers, on_progress=on_progress)
     save_search(outcome, folder)
     Console(markup=False, emoji=False).print(
-        f"Best of {len(outcome.random) + len(outcome.improved)} settings: score "
+        f"Best of {outcome.met} settings: score "
         f"{outcome.best.score:.4f}; that of paper: {outcome.paper.score:.4f}. "
         f"Report: {folder / 'assumptions.md'}",
         highlight=False,

@@ -79,11 +79,13 @@ def _answer(
     found: Sequence[Reproduction], fig1: Sequence[Fig1Row], search: Mapping[str, Any] | None
 ) -> list[str]:
     lines = [f"- `{r.scenario.name}`: {tally(r)}." for r in found if r.judged]
-    if found and found[0].judged:
-        both = "both scenarios" if len(found) == 2 else "all scenarios"
-        both = both if len(found) > 1 else f"`{found[0].scenario.name}`"
-        lines.append(f"- Reproduced in {both}: {_everywhere(found, 'reproduced')}.")
-        lines.append(f"- Not even in direction in {both}: {_everywhere(found, 'not reproduced')}.")
+    for reproduction in found:
+        if reproduction.judged:
+            places = _places([reproduction], "not reproduced")
+            name = reproduction.scenario.name
+            lines.append(f"- What `{name}` does not reproduce, not even in direction: {places}.")
+    if len(found) > 1 and found[0].judged:
+        lines.append(f"- Reproduced whatever the scenario: {_places(found, 'reproduced')}.")
     if fig1:
         met = [row.printed.label for row in fig1 if row.verdict == "reproduced"]
         missed = [row.printed.label for row in fig1 if row.verdict != "reproduced"]
@@ -96,8 +98,8 @@ def _answer(
     return lines
 
 
-def _everywhere(found: Sequence[Reproduction], verdict: Verdict) -> str:
-    """What has the verdict in all scenarios, by figure and metric: `Fig. 4 JCT (3 of 7)`."""
+def _places(found: Sequence[Reproduction], verdict: Verdict) -> str:
+    """What has the verdict in all of these, by figure and metric: `Fig. 4 JCT (3 of 7)`."""
     parts = []
     by_claim = list(zip(*(reproduction.judged for reproduction in found), strict=True))
     groups = dict.fromkeys((judged[0].claim.figure, judged[0].claim.metric) for judged in by_claim)

@@ -77,6 +77,11 @@ class Outcome:
         """The setting that becomes the preset `paper-fitted`."""
         return self.finalists[0]
 
+    @property
+    def met(self) -> int:
+        """How many settings were evaluated."""
+        return len({r.setting for r in (*self.random, *self.improved, *self.finalists)})
+
 
 def _identity() -> str:
     """Names grid and claims: what was evaluated under others is of no use."""

@@ -66,7 +66,7 @@ def _summary(outcome: Outcome, effects: Sequence[Effect]) -> dict[str, Any]:
     return {
         "plan": asdict(outcome.plan),
         "random": len(outcome.random),
-        "improved": len(outcome.improved),
+        "met": outcome.met,
         "paper_score": outcome.paper.score,
         "best_score": outcome.best.score,
         "best": best,
@@ -85,7 +85,7 @@ def preset_text(outcome: Outcome) -> str:
     data["policies"] = options_of(setting)
     lines = [
         "# Made by `make assumptions`: the best of "
-        f"{len(outcome.random) + len(outcome.improved)} settings of what the paper leaves open.",
+        f"{outcome.met} settings of what the paper leaves open.",
         f"# Seed {plan.seed}; {plan.settings} random settings, {plan.draws} workloads each; "
         f"{plan.starts} of them improved.",
         "# It is a fit, not physics; docs/assumptions.md has what it misses. Its assumptions:",
