@@ -38,6 +38,13 @@ def markdown(
     lines += ["", "## How to read this", ""]
     lines += [f"Scenarios {names}; {episodes} workloads per setting, drawn with seed {seed}."]
     lines += [_HOW]
+    unsure = [f"{_also_one(r)} (`{r.scenario.name}`)" for r in found if r.judged]
+    if unsure:
+        lines += [
+            "",
+            f"Of the reproduced numbers, {' and '.join(unsure)} have an interval that also "
+            "contains 1: there the workloads do not tell the paper's effect from none.",
+        ]
     if fig1:
         lines += ["", *_fig1_section(fig1)]
     for figure in figures:
@@ -96,6 +103,19 @@ def _answer(
     if search is not None:
         lines.append(f"- {_dependence(search)}")
     return lines
+
+
+def _also_one(reproduction: Reproduction) -> int:
+    """Numbers of Sec. IV that are reproduced by an interval which contains 1 as well."""
+    return sum(
+        judged.verdict == "reproduced"
+        and judged.claim.value is not None
+        and judged.claim.figure != "abstract"
+        and judged.ours.low is not None
+        and judged.ours.high is not None
+        and judged.ours.low <= 1.0 <= judged.ours.high
+        for judged in reproduction.judged
+    )
 
 
 def _places(found: Sequence[Reproduction], verdict: Verdict) -> str:
