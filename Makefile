@@ -13,7 +13,7 @@ pip_install = log=$$(mktemp) && { $(1) -m pip --disable-pip-version-check instal
 	&& rm "$$log"
 
 .DEFAULT_GOAL := help
-.PHONY: run test lint types nojit wheel-check bench robustness clean help
+.PHONY: run test lint types nojit wheel-check bench paper assumptions robustness clean help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -61,6 +61,23 @@ robustness: $(STAMP)-core ## regenerate docs/robustness.md and its plots (2 minu
 	&& $(PY) benchmarks/overhead.py --plot "$$tmp/overhead.png" --markdown "$$tmp/overhead.md" \
 	&& cat "$$tmp/run/report.md" "$$tmp/overhead.md" >"$$tmp/robustness.md" \
 	&& cp "$$tmp/robustness.md" "$$tmp/run/robustness.png" "$$tmp/overhead.png" docs/
+
+SEARCH := $(if $(wildcard docs/assumptions/summary.json),--search docs/assumptions/summary.json)
+
+# A folder of its own first: an interrupt leaves the docs as they were.
+paper: $(STAMP)-core ## reproduce the paper into docs/ (minutes); shorter: make paper ARGS="--episodes 20"
+	@set -e; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
+	$(PY) -m eval.paper --out "$$tmp/run" --workers 2 $(SEARCH) $(ARGS); \
+	mkdir -p docs/reproduction; cp "$$tmp"/run/reproduction/* docs/reproduction/; \
+	cp "$$tmp/run/reproduction.md" docs/; echo "Wrote docs/reproduction.md."
+
+# Goes on where it was interrupted. Then `make paper`, as the preset may have changed.
+assumptions: $(STAMP)-core ## search for the preset paper-fitted (10-25 minutes) and write docs/assumptions.md
+	@set -e; $(PY) -m eval.paper --assumptions --out runs/assumptions --workers 2 $(ARGS); \
+	mkdir -p docs/assumptions; cp runs/assumptions/assumptions/* docs/assumptions/; \
+	cp runs/assumptions/assumptions.md docs/; \
+	cp runs/assumptions/paper-fitted.toml bace_env/presets/; \
+	echo "Wrote docs/assumptions.md and bace_env/presets/paper-fitted.toml."
 
 clean: ## remove caches and build products (compiled kernels too); keeps .venv and runs/
 	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

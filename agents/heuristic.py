@@ -5,6 +5,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from agents.explanation import Explanation
+from agents.policy import make_policy
 from bace_env.instance import Instance
 from bace_env.jit import inner_kernel, kernel
 from bace_env.kernels import current_rates
@@ -16,6 +17,7 @@ from bace_env.placement import (
     RULE_LCF,
     RULE_LDF,
     RULE_PATHFINDER,
+    RULE_PATHFINDER_LAST,
     freest_region,
     priorities,
     propose,
@@ -220,7 +222,7 @@ class Heuristic:
 
 
 def parse_options(arg: str, options: Options) -> Options:
-    """Apply `skip_blocked[=true|false]`, `partial_fill[=...]`, `patience=SHARE`.
+    """Apply `skip_blocked[=true|false]`, `partial_fill[=...]`, `patience=SHARE`, `ties=first|last`.
 
     Raises:
         ValueError: Unknown option or value.
@@ -236,16 +238,45 @@ def parse_options(arg: str, options: Options) -> Options:
             else:
                 options = options._replace(partial_fill=value)
         elif key == "patience":
-            try:
-                patience = float(text)
-            except ValueError:
-                patience = -1.0
-            if not 0.0 <= patience <= 1.0:
-                raise ValueError(f"patience: must be a share from 0 to 1, got {text!r}")
-            options = options._replace(patience=patience)
+            options = options._replace(patience=_share(text))
+        elif key == "ties":
+            options = options._replace(rule=_tie_rule(options.rule, text))
         else:
-            raise ValueError(f"unknown option {key!r}; known: skip_blocked, partial_fill, patience")
+            known = "skip_blocked, partial_fill, patience, ties"
+            raise ValueError(f"unknown option {key!r}; known: {known}")
     return options
+
+
+def _share(text: str) -> float:
+    try:
+        patience = float(text)
+    except ValueError:
+        patience = -1.0
+    if not 0.0 <= patience <= 1.0:
+        raise ValueError(f"patience: must be a share from 0 to 1, got {text!r}")
+    return patience
+
+
+def _tie_rule(rule: int, text: str) -> int:
+    """The rule whose paths of equal GPUs and price go to the first or last starting region."""
+    pathfinders = {"first": RULE_PATHFINDER, "last": RULE_PATHFINDER_LAST}
+    if rule not in pathfinders.values():
+        raise ValueError("ties: goes with the Pathfinder, which this policy does not use")
+    if text not in pathfinders:
+        raise ValueError(f"ties: must be first or last, got {text!r}")
+    return pathfinders[text]
+
+
+def heuristic_options(spec: str) -> Options:
+    """The options of a built-in heuristic, from `NAME` or `NAME:ARG`.
+
+    Raises:
+        ValueError: It is not one.
+    """
+    policy = make_policy(spec)
+    if not isinstance(policy, Heuristic):
+        raise ValueError(f"base: must be a built-in heuristic, got {spec!r}")
+    return policy.chosen
 
 
 class BacePipe(Heuristic):

@@ -139,7 +139,7 @@ def _place_by_rule(
     if start < 0:
         length, gpus = pathfinder(
             arrays, state.free_gpus, state.link_used, prices, profile, target, FILL_CHEAPEST, True,
-            scratch.path[0], scratch.alloc[0], path, alloc,
+            False, scratch.path[0], scratch.alloc[0], path, alloc,
         )  # fmt: skip
     else:
         length, gpus = grow_path(

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents.explanation import Cell, Column, Explanation, Fact, Table
-from agents.heuristic import Heuristic, Options
-from agents.policy import make_policy
+from agents.heuristic import Options, heuristic_options
 from agents.replay import Schedule
 from agents.schedule import (
     Sequence,
@@ -235,18 +234,6 @@ class Planner:
         n = int(self._out.length[0])
         path, gpus = self._out.path[0, :n].tolist(), self._out.alloc[0, :n].tolist()
         return Placement(job, tuple(path), tuple(gpus))
-
-
-def heuristic_options(spec: str) -> Options:
-    """The options of a built-in heuristic.
-
-    Raises:
-        ValueError: It is not one.
-    """
-    policy = make_policy(spec)
-    if not isinstance(policy, Heuristic):
-        raise ValueError(f"base: must be a built-in heuristic, got {spec!r}")
-    return policy.chosen
 
 
 class Settings(NamedTuple):

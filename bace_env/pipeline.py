@@ -94,10 +94,15 @@ def path_iteration_time(
     return iteration_time(comm_sum_s, comm_max_s, comp_s, k, micro_batches)
 
 
-def uncapped_comp_s(single_gpu_s: float, k_max: int, overhead_s: float) -> FloatArray:
-    """`uncapped` t_comp(k) = C/k + o for k = 1..k_max, shape `(k_max + 1,)`; entry 0 is inf."""
+def uncapped_comp_s(
+    single_gpu_s: float, k_max: int, overhead_s: float, exponent: float = 1.0
+) -> FloatArray:
+    """`uncapped` t_comp(k) = C / k**exponent + o for k = 1..k_max; entry 0 is inf.
+
+    Above 1 the exponent makes many GPUs more than proportionally fast. Shape `(k_max + 1,)`.
+    """
     table = np.full(k_max + 1, np.inf)
-    table[1:] = single_gpu_s / np.arange(1, k_max + 1) + overhead_s
+    table[1:] = single_gpu_s / np.arange(1, k_max + 1) ** exponent + overhead_s
     return table
 
 

@@ -24,6 +24,7 @@ def _code(value: int) -> int:
 GROW_NONE, GROW_BANDWIDTH, GROW_PRICE = _code(0), _code(1), _code(2)
 FILL_IN_ORDER, FILL_CHEAPEST, FILL_UNIFORM = _code(0), _code(1), _code(2)
 RULE_PATHFINDER, RULE_LCF, RULE_LDF, RULE_CR_LCF, RULE_CR_LDF = 0, 1, 2, 3, 4
+RULE_PATHFINDER_LAST = 5  # Alg. 1 whose line 20 has <=: of equal paths the last one wins
 
 #: A price is lower only if it is so by this share: sums in another order must not decide.
 PRICE_TOLERANCE = 1e-12
@@ -274,6 +275,7 @@ def pathfinder(
     target: int,
     fill: int,
     partial_fill: bool,
+    last_wins: bool,
     trial_path: IntArray,
     trial_alloc: IntArray,
     path: IntArray,
@@ -282,8 +284,8 @@ def pathfinder(
     """Alg. 1: the cheapest region that holds `target` GPUs, else the path that offers most.
 
     Paths start from every region and follow the highest free bandwidth; of those that offer equally
-    many GPUs the one of lowest average price wins, then the one of lower starting region.
-    `trial_path` and `trial_alloc` are scratch, `(R,)`.
+    many GPUs the one of lowest average price wins, then the one of lower starting region (of
+    higher with `last_wins`). `trial_path` and `trial_alloc` are scratch, `(R,)`.
     """
     single = cheapest_region(free_gpus, prices, target)
     if single >= 0:
@@ -307,7 +309,10 @@ def pathfinder(
             continue
         allocate(fill, trial_path, length, gpus, free_gpus, prices, trial_alloc)
         price = mean_price(trial_path, trial_alloc, length, gpus, prices)
-        if gpus > best_gpus or is_cheaper(price, best_price):
+        cheaper = is_cheaper(price, best_price)
+        if last_wins:
+            cheaper = not is_cheaper(best_price, price)
+        if gpus > best_gpus or cheaper:
             best_length, best_gpus, best_price = length, gpus, price
             for i in range(length):
                 path[i], alloc[i] = trial_path[i], trial_alloc[i]
@@ -337,7 +342,7 @@ def propose(
     none: LCF therefore looks among the regions with k_min free GPUs.
     """
     k_min = arrays.k_min[profile]
-    if rule == RULE_PATHFINDER:
+    if rule in (RULE_PATHFINDER, RULE_PATHFINDER_LAST):
         length, gpus = pathfinder(
             arrays,
             free_gpus,
@@ -347,6 +352,7 @@ def propose(
             target,
             fill,
             partial_fill,
+            rule == RULE_PATHFINDER_LAST,
             scratch.path[0],
             scratch.alloc[0],
             path,

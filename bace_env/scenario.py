@@ -10,7 +10,7 @@ from bace_env import pipeline, transformer
 from bace_env.candidates import hostable
 from bace_env.errors import ConfigError
 from bace_env.instance import Instance
-from bace_env.schema import Dataset, Job, LanguageModel, PriceSeries, Scenario
+from bace_env.schema import Dataset, Job, LanguageModel, Measured, PriceSeries, Scenario
 from bace_env.types import Arrays, FloatArray
 
 _BYTES_PER_GBIT = 1e9 / 8
@@ -175,11 +175,22 @@ def _iteration_table(scenario: Scenario, jobs: list[Job]) -> FloatArray:
 
 def _iterations(scenario: Scenario, job: Job, dataset: Dataset) -> int:
     """I = epochs * samples / batch_size, rounded up; tokens are packed into whole sequences."""
-    amount: float = dataset.samples
-    if scenario.workload.unit == "tokens":
-        assert dataset.tokens is not None  # _check_jobs
-        amount = dataset.tokens / scenario.pipeline.sequence_tokens
+    amount, spread = _amount(scenario, dataset), scenario.workload.dataset_spread
+    if spread != 1.0:
+        middle = math.exp(
+            sum(math.log(_amount(scenario, each)) for each in scenario.datasets)
+            / len(scenario.datasets)
+        )
+        amount = middle * (amount / middle) ** spread
     return math.ceil(job.epochs * amount / job.batch_size)
+
+
+def _amount(scenario: Scenario, dataset: Dataset) -> float:
+    """Samples, or sequences of packed tokens."""
+    if scenario.workload.unit == "samples":
+        return dataset.samples
+    assert dataset.tokens is not None  # _check_jobs
+    return dataset.tokens / scenario.pipeline.sequence_tokens
 
 
 def _scaled_gpus(scenario: Scenario) -> np.ndarray:
@@ -269,14 +280,18 @@ def _profile(
     scenario: Scenario, model: LanguageModel, batch_size: int, cluster_gpus: int
 ) -> _Profile:
     setting = scenario.pipeline
-    micro_batches = math.ceil(batch_size / setting.micro_batch_samples)
+    samples: float = setting.micro_batch_samples
+    micro_batches = math.ceil(batch_size / samples)
+    if setting.micro_batches is not None:
+        micro_batches = setting.micro_batches
+        samples = batch_size / micro_batches
     if model.activation_mb is not None:
         act_bytes = model.activation_mb * 1e6
     else:
         assert model.hidden is not None  # _check_models
         act_bytes = float(
             transformer.activation_bytes(
-                setting.micro_batch_samples,
+                samples,
                 setting.sequence_tokens,
                 model.hidden,
                 setting.bytes_per_value,
@@ -284,8 +299,12 @@ def _profile(
         )
     intra_s = act_bytes / (setting.intra_gbps * _BYTES_PER_GBIT)
     limit = min(k for k in (cluster_gpus, setting.k_max, model.k_max) if k is not None)
-    comp_s = _comp_table(scenario, model, intra_s, micro_batches, limit)[: limit + 1]
-    k_min = _k_min(scenario, model, micro_batches)
+    if model.measured is not None:
+        comp_s = _measured_table(scenario, model, model.measured, intra_s, micro_batches)
+    else:
+        comp_s = _computed_table(scenario, model, samples, limit)
+    comp_s = comp_s[: limit + 1]
+    k_min = _k_min(scenario, model, micro_batches, samples)
     if k_min >= comp_s.size:
         raise ConfigError(
             f"models.{model.name}: needs at least {k_min} GPUs, but may use at most "
@@ -302,33 +321,45 @@ def _profile(
     )
 
 
-def _comp_table(
-    scenario: Scenario, model: LanguageModel, intra_s: float, micro_batches: int, limit: int
+def _measured_table(
+    scenario: Scenario,
+    model: LanguageModel,
+    measured: Measured,
+    intra_s: float,
+    micro_batches: int,
 ) -> FloatArray:
-    """t_comp(k), shape `(k_max + 1,)`, for k up to what the form allows (`limit` if uncapped)."""
+    """t_comp(k) of a profiled model, shape `(max(gpus) + 1,)`."""
+    gpus = np.array(measured.gpus, dtype=np.int64)
+    if measured.t_comp_ms is not None:
+        return pipeline.measured_comp_s(gpus, np.array(measured.t_comp_ms) / 1000.0)
+    assert measured.run_time_h is not None and measured.iterations is not None
+    per_iteration = 3600.0 / measured.iterations * np.array(measured.run_time_h)
+    iteration_s = pipeline.measured_comp_s(gpus, per_iteration)
+    comp_s = pipeline.comp_from_iteration_time(iteration_s, intra_s, micro_batches)
+    if comp_s.min() <= 0:
+        raise ConfigError(
+            f"models.{model.name}.measured.run_time_h: shorter than its messages alone take "
+            f"at pipeline.intra_gbps = {scenario.pipeline.intra_gbps}, got {measured.run_time_h}"
+        )
+    return comp_s
+
+
+def _computed_table(
+    scenario: Scenario, model: LanguageModel, samples: float, limit: int
+) -> FloatArray:
+    """t_comp(k) of a micro-batch of so many samples, for k up to what the form allows.
+
+    Shape `(k_max + 1,)`; k_max is `limit` in the `uncapped` form.
+    """
     setting, gpu = scenario.pipeline, scenario.gpu
-    measured = model.measured
-    if measured is not None:
-        gpus = np.array(measured.gpus, dtype=np.int64)
-        if measured.t_comp_ms is not None:
-            return pipeline.measured_comp_s(gpus, np.array(measured.t_comp_ms) / 1000.0)
-        assert measured.run_time_h is not None and measured.iterations is not None
-        per_iteration = 3600.0 / measured.iterations * np.array(measured.run_time_h)
-        iteration_s = pipeline.measured_comp_s(gpus, per_iteration)
-        comp_s = pipeline.comp_from_iteration_time(iteration_s, intra_s, micro_batches)
-        if comp_s.min() <= 0:
-            raise ConfigError(
-                f"models.{model.name}.measured.run_time_h: shorter than its messages alone take "
-                f"at pipeline.intra_gbps = {setting.intra_gbps}, got {measured.run_time_h}"
-            )
-        return comp_s
-    tokens = setting.micro_batch_samples * setting.sequence_tokens
+    tokens = samples * setting.sequence_tokens
     seconds_per_flop = setting.pass_flops * tokens / (gpu.efficiency * gpu.peak_tflops * 1e12)
     stage_s, layer_s = setting.stage_overhead_ms / 1000.0, setting.layer_overhead_ms / 1000.0
     if setting.form == "uncapped":
         params_b = model.active_params_b or model.params_b
         assert params_b is not None  # _check_models
-        return pipeline.uncapped_comp_s(2e9 * params_b * seconds_per_flop, limit, stage_s)
+        single_s = 2e9 * params_b * seconds_per_flop
+        return pipeline.uncapped_comp_s(single_s, limit, stage_s, setting.scaling_exponent)
     arch = model.architecture()
     assert arch is not None  # _check_models
     layer = transformer.layer_forward_flops(arch, setting.sequence_tokens) * seconds_per_flop
@@ -336,7 +367,7 @@ def _comp_table(
     return pipeline.layered_comp_s(arch.layers, layer + layer_s, head, stage_s)
 
 
-def _k_min(scenario: Scenario, model: LanguageModel, micro_batches: int) -> int:
+def _k_min(scenario: Scenario, model: LanguageModel, micro_batches: int, samples: float) -> int:
     setting = scenario.pipeline
     if model.k_min is not None:
         return model.k_min
@@ -349,7 +380,7 @@ def _k_min(scenario: Scenario, model: LanguageModel, micro_batches: int) -> int:
         usable_bytes=scenario.gpu.usable_memory_gib * _GIB,
         bytes_per_parameter=setting.bytes_per_parameter,
         micro_batches=micro_batches,
-        micro_batch=setting.micro_batch_samples,
+        micro_batch=samples,
         sequence=setting.sequence_tokens,
     )
     if k_min is None:

@@ -140,13 +140,28 @@ class Pipeline(_Model):
     intra_gbps: Annotated[float, BeforeValidator(_infinity), Field(ge=1e-15)] = 25.0
     sequence_tokens: Count = 2048
     micro_batch_samples: Count = 1
+    micro_batches: Count | None = None  # M of every job, of batch_size / M samples each
     bytes_per_value: Count = 2
     pass_flops: Positive = 1.0  # mean of forward and backward work, in forwards: 1 LoRA, 1.5 full
     stage_overhead_ms: NonNegative = 0.5
+    scaling_exponent: Annotated[Finite, Field(ge=0.5, le=2)] = 1.0  # uncapped: C / k**exponent + o
     layer_overhead_ms: NonNegative = 0.05
     k_max: Count | None = None  # most GPUs of any job, besides what `form` allows
     memory_minimum: bool = False  # k_min from the model's memory; else 1
     bytes_per_parameter: Positive = 2.0  # with memory_minimum: 2 LoRA in bf16, 18 full Adam
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.micro_batches is not None and self.micro_batch_samples != 1:
+            raise ValueError(
+                "give either micro_batches or micro_batch_samples, "
+                f"got {self.micro_batches} and {self.micro_batch_samples}"
+            )
+        if self.scaling_exponent != 1.0 and self.form != "uncapped":
+            raise ValueError(
+                f'scaling_exponent goes with form = "uncapped", got {self.scaling_exponent}'
+            )
+        return self
 
 
 class Measured(_Model):
@@ -233,6 +248,9 @@ class Workload(_Model):
 
     n_jobs: Annotated[int, Field(ge=1, le=1_000_000)] | None = None  # default: those listed
     unit: Literal["samples", "tokens"] = "samples"  # an iteration takes batch_size samples | packed
+    # Data sets of s samples count as g * (s / g)**spread, g the geometric mean of all: 0 makes them
+    # equal, 1 leaves them as they are.
+    dataset_spread: Annotated[Finite, Field(ge=0, le=4)] = 1.0
     arrivals: Literal["at_zero", "listed", "poisson"] = "at_zero"
     mean_interarrival_h: Positive | None = None
 
@@ -271,6 +289,8 @@ class Scenario(_Model):
     workload: Workload = Workload()
     scale: Scale = Scale()
     objective: Objective = Objective()
+    # Policy -> its options (what follows the colon); read by `python -m eval.paper` alone.
+    policies: dict[Name, str] = {}
 
     @field_validator("regions", "models", "datasets", "jobs")
     @classmethod

@@ -72,7 +72,7 @@ def parameters(arch: Architecture) -> int:
     return arch.layers * layer_parameters(arch) + embeddings * arch.hidden * arch.vocab
 
 
-def activation_bytes(micro_batch: int, sequence: int, hidden: int, bytes_per_value: int) -> int:
+def activation_bytes(micro_batch: float, sequence: int, hidden: int, bytes_per_value: int) -> float:
     """A: bytes of one activation (or gradient) message between stages."""
     return micro_batch * sequence * hidden * bytes_per_value
 
@@ -83,7 +83,7 @@ def minimum_gpus(
     usable_bytes: float,
     bytes_per_parameter: float,
     micro_batches: int,
-    micro_batch: int,
+    micro_batch: float,
     sequence: int,
 ) -> int | None:
     """Fewest GPUs that hold the model under GPipe with rematerialisation per stage.

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from agents.heuristic import heuristic_options
 from agents.replay import Replay, Schedule
-from agents.search import PORTFOLIO, Planner, Search, heuristic_options
+from agents.search import PORTFOLIO, Planner, Search
 from bace_env.errors import ConfigError
 from bace_env.instance import Instance
 from bace_env.kernels import allocate_state, reset

@@ -34,6 +34,7 @@ Examples:
   python -m eval.compare --policy bace
   python -m eval.compare --policy bace:patience=0.25,partial_fill
   python -m eval.compare --set scale.bandwidth=0.3 --plot bars.png
+  python -m eval.compare --policy search --policy bace --no-baselines --gap
   python -m eval.compare --policy my.py:Mine --scenario my.toml --out runs/mine
 """
 
@@ -84,6 +85,12 @@ def compare(
     check: Annotated[
         bool, typer.Option("--check", help="Re-derive every number independently.")
     ] = False,
+    gap: Annotated[
+        bool,
+        typer.Option(
+            "--gap", help="Distance to a lower bound and to the best schedule known, too."
+        ),
+    ] = False,
     no_baselines: Annotated[
         bool, typer.Option("--no-baselines", help="Run the named policies alone.")
     ] = False,
@@ -95,7 +102,7 @@ def compare(
     check_outputs(json_, out, plot, tensorboard)
     build_instance(loaded, episode_seed(seed, 0))  # refuses what no cluster could host
     keep_traces = out is not None or tensorboard is not None
-    request = Request(loaded, tuple(specs), tuple(set_), check=check, keep_traces=keep_traces)
+    request = Request(loaded, tuple(specs), tuple(set_), check, keep_traces, gap)
     comparison = _run(request, seed, episodes, workers)
     if json_ is not None:
         text = json.dumps(report.to_json(comparison), indent=1, allow_nan=False) + "\n"

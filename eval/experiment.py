@@ -4,6 +4,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 
@@ -16,6 +17,7 @@ from bace_env.scenario import Sampler, episode_seed
 from bace_env.schema import Scenario
 from bace_env.trace import EpisodeTrace
 from bace_env.types import FloatArray
+from eval.gap import CLOSED, Yardsticks, estimate_gap_closed, gap_values
 from eval.metrics import METRICS, RATIOS, TYPICAL, episode_metrics
 from eval.rollout import run_episode
 from eval.statistics import (
@@ -35,6 +37,7 @@ class Request:
     overrides: tuple[str, ...] = ()  # those that made the scenario, for titles and records
     check: bool = False
     keep_traces: bool = False
+    gap: bool = False  # measure the distance to the best, too
 
     @property
     def title(self) -> str:
@@ -49,6 +52,7 @@ class SeedResult:
     seed: int
     values: FloatArray
     traces: tuple[EpisodeTrace, ...]
+    yardsticks: FloatArray  # (3,) see `eval.gap`; nan if not asked for
 
 
 @dataclass(frozen=True)
@@ -59,13 +63,13 @@ class Comparison:
     names: tuple[str, ...]
     seeds: tuple[int, ...]
     values: dict[str, FloatArray]
-    estimates: dict[str, list[Estimate]]  # metric, ratio or TYPICAL -> one per policy
+    estimates: dict[str, list[Estimate]]  # metric, ratio, TYPICAL, GAPS ... -> one per policy
     traces: tuple[tuple[EpisodeTrace, ...], ...]  # per seed, per policy; empty if not kept
 
 
 def run_seeds(request: Request, seeds: Sequence[int]) -> Iterator[SeedResult]:
     """Run every policy on the instance of each seed."""
-    sampler = Sampler(request.scenario)
+    sampler, yardsticks = Sampler(request.scenario), Yardsticks(request.scenario)
     for seed in seeds:
         instance = sampler.draw(seed)
         rows, traces = [], []
@@ -77,11 +81,34 @@ def run_seeds(request: Request, seeds: Sequence[int]) -> Iterator[SeedResult]:
             rows.append([metrics[name] for name in METRICS])
             if request.keep_traces:
                 traces.append(trace)
-        yield SeedResult(seed, np.array(rows), tuple(traces))
+        measured = yardsticks.of(instance) if request.gap else np.full(3, np.nan)
+        yield SeedResult(seed, np.array(rows), tuple(traces), measured)
 
 
 def _run_chunk(request: Request, seeds: Sequence[int]) -> list[SeedResult]:
     return list(run_seeds(request, seeds))
+
+
+@contextmanager
+def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor | None]:
+    """Processes that leave Ctrl-C to this one; none for one worker, whose work is done here.
+
+    Raises:
+        BaceError: A process died.
+    """
+    if workers == 1:
+        yield None
+        return
+    try:
+        with ProcessPoolExecutor(
+            workers,
+            mp_context=get_context("spawn"),
+            initializer=signal.signal,
+            initargs=(signal.SIGINT, signal.SIG_IGN),
+        ) as pool:
+            yield pool
+    except BrokenProcessPool:
+        raise BaceError("a worker process died; was there enough memory?") from None
 
 
 def run_comparison(
@@ -115,19 +142,12 @@ def run_comparison(
         # Several chunks per worker keep them busy to the end and the progress bar moving.
         size = max(1, len(rest) // (8 * workers))
         chunks = [rest[i : i + size] for i in range(0, len(rest), size)]
-        try:
-            with ProcessPoolExecutor(
-                min(workers, len(chunks)),
-                mp_context=get_context("spawn"),
-                initializer=signal.signal,  # Ctrl-C is for this process to answer
-                initargs=(signal.SIGINT, signal.SIG_IGN),
-            ) as pool:
-                for done in pool.map(_run_chunk, [request] * len(chunks), chunks):
-                    for result in done:
-                        results.append(result)
-                        on_seed()
-        except BrokenProcessPool:
-            raise BaceError("a worker process died; was there enough memory?") from None
+        with worker_pool(min(workers, len(chunks))) as pool:
+            run = map if pool is None else pool.map
+            for done in run(_run_chunk, [request] * len(chunks), chunks):
+                for result in done:
+                    results.append(result)
+                    on_seed()
     return _collect(request, names, results)
 
 
@@ -137,12 +157,17 @@ def _collect(request: Request, names: tuple[str, ...], results: Sequence[SeedRes
     for ratio, metric in RATIOS.items():
         of = values[metric]
         values[ratio] = np.stack([paired_ratios(row, of[0]) for row in of])
+    yardsticks = np.stack([result.yardsticks for result in results], axis=1)
+    if request.gap:
+        values |= gap_values(values["objective"], yardsticks)
     table = np.concatenate(list(values.values()))  # metric-major rows of policies
     flat = estimate_means(table)
     n = len(names)
     estimates = {name: flat[i * n : (i + 1) * n] for i, name in enumerate(values)}
     for typical, ratio in TYPICAL.items():
         estimates[typical] = estimate_geometric_means(values[ratio])
+    if request.gap:
+        estimates[CLOSED] = estimate_gap_closed(values["objective"], yardsticks)
     return Comparison(
         request=request,
         names=names,

@@ -25,15 +25,22 @@ from rich.table import Table
 import bace_env
 from bace_env.errors import ConfigError, ResultExistsError
 from eval.experiment import Comparison
-from eval.metrics import METRICS, RATIOS, TYPICAL
+from eval.gap import CLOSED
+from eval.metrics import TYPICAL
 from eval.statistics import Estimate
 from eval.verdict import FEWEST_FOR_INTERVAL, make_sentence, time_unit
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # matplotlib is imported only where something is drawn
     from matplotlib.figure import Figure
 
 #: Formats that matplotlib writes and people use.
 PLOT_SUFFIXES = (".png", ".pdf", ".svg")
+
+
+_GAP_CAPTION = (
+    "\nAbove: the objective (avg JCT and cost, weighted), beside a lower bound of it and\nthe best "
+    "schedule known. Gap closed: share of the way from bace to the best known."
+)
 
 
 def make_table(comparison: Comparison, width: int = 80) -> Table:
@@ -49,7 +56,8 @@ def make_table(comparison: Comparison, width: int = 80) -> Table:
         title=f"{comparison.request.title}: {_workloads(n)}; {reference} = 1",
         caption=f"\nRatios to {reference} on a typical workload: geometric mean of the pairs"
         + (".\n" if few else ",\nwith 95 % bootstrap interval. ")
-        + "JCT, cost ...: means. Wider terminal or --json: more.",
+        + "JCT, cost ...: means. Wider terminal or --json: more."
+        + (_GAP_CAPTION if comparison.request.gap else ""),
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
@@ -57,7 +65,7 @@ def make_table(comparison: Comparison, width: int = 80) -> Table:
         pad_edge=False,
         padding=(0, 1, 0, 0),
     )
-    columns: dict[str, Callable[[int], str]] = {
+    columns = _gap_columns(comparison, few) | {
         "JCT ratio": lambda i: with_interval(comparison.estimates["typical_jct_ratio"][i], few),
         "cost ratio": lambda i: with_interval(comparison.estimates["typical_cost_ratio"][i], few),
         f"JCT ({unit})": lambda i: _number(comparison, "avg_jct_s", i, seconds),
@@ -90,6 +98,25 @@ def make_table(comparison: Comparison, width: int = 80) -> Table:
     return table
 
 
+def _gap_columns(comparison: Comparison, few: bool) -> dict[str, Callable[[int], str]]:
+    """What `--gap` adds, in front."""
+    if not comparison.request.gap:
+        return {}
+    estimates = comparison.estimates
+    return {
+        "above bound": lambda i: _percent(estimates["above_bound"][i], few),
+        "above best known": lambda i: _percent(estimates["above_best_known"][i], few),
+        "gap closed": lambda i: _percent(estimates[CLOSED][i], few),
+    }
+
+
+def _percent(estimate: Estimate, few: bool) -> str:
+    if estimate.mean is None or estimate.low is None or estimate.high is None:
+        return "none"
+    mean, low, high = (f"{100 * v:.1f}" for v in (estimate.mean, estimate.low, estimate.high))
+    return f"{mean} %" if few or low == high else f"{mean} % [{low}, {high}]"
+
+
 def _workloads(n: int) -> str:
     return "1 workload" if n == 1 else f"{n} workloads"
 
@@ -106,7 +133,7 @@ def _number(
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
     """The JSON report; see docs/model.md for the meaning of each metric."""
-    metrics = [*METRICS, *RATIOS, *TYPICAL]
+    metrics = list(comparison.estimates)
     return {
         "scenario": comparison.request.scenario.name,
         "fingerprint": comparison.request.scenario.fingerprint(),
@@ -172,20 +199,20 @@ def save_plot(comparison: Comparison, path: Path) -> None:
     write_figure(figure, path)
 
 
-def write_figure(figure: "Figure", path: Path) -> None:
+def write_figure(figure: "Figure", path: Path, dpi: int = 150) -> None:
     """Write a figure whole or not at all; the same figure gives the same bytes.
 
     Args:
         figure: With an Agg canvas.
         path: Ends in one of `PLOT_SUFFIXES`.
+        dpi: Pixels per inch of a picture.
     """
     from matplotlib import rc_context
 
     buffer = io.BytesIO()
-    # No time stamps and random ids in the file: the same results give the same bytes.
     with rc_context({"svg.hashsalt": "bace"}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the font lacks
-        figure.savefig(buffer, format=path.suffix[1:], dpi=150, metadata=_METADATA[path.suffix])
+        figure.savefig(buffer, format=path.suffix[1:], dpi=dpi, metadata=_METADATA[path.suffix])
     write_atomically(path, buffer.getvalue())
 
 

@@ -70,6 +70,31 @@ def estimate_geometric_means(ratios: FloatArray, seed: int = 0) -> list[Estimate
     ]
 
 
+def estimate_ratios_of_means(
+    values: FloatArray, references: FloatArray, seed: int = 0
+) -> list[Estimate]:
+    """Mean of each row of `values` over that of `references`, both `(rows, seeds)`, paired by seed.
+
+    The interval is the percentile bootstrap one. The few seeds with large values decide this
+    ratio; `estimate_geometric_means` of the pairs weighs all alike. A row whose reference has a
+    mean that is not positive has no estimate.
+    """
+    n = values.shape[1]
+    drawn = np.random.default_rng(seed).integers(n, size=(_RESAMPLES, n))
+    tails = [50.0 * (1 - CONFIDENCE), 50.0 * (1 + CONFIDENCE)]
+    estimates = []
+    for row, reference in zip(values, references, strict=True):
+        if not reference.mean() > 0 or np.isnan(row).any():
+            estimates.append(Estimate(None, None, None))
+            continue
+        mean = float(row.mean() / reference.mean())
+        below = reference[drawn].mean(axis=1)
+        low, high = np.percentile(row[drawn].mean(axis=1)[below > 0] / below[below > 0], tails)
+        # Rounding must not put the mean outside where nothing varies.
+        estimates.append(Estimate(mean, min(float(low), mean), max(float(high), mean)))
+    return estimates
+
+
 def _bootstrap(
     rows: FloatArray, method: Literal["BCa", "percentile"], seed: int
 ) -> tuple[FloatArray, FloatArray]:

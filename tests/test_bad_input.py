@@ -192,6 +192,23 @@ CASES = [
         setting("network.flows=2"), rf"{PAPER}network\.links and network\.flows go with .*listed.*"
     ),
     # models and jobs against the cluster
+    Case(
+        setting("pipeline.micro_batches=8", "pipeline.micro_batch_samples=2"),
+        rf"{PAPER}pipeline: give either micro_batches or micro_batch_samples, got 8 and 2",
+    ),
+    Case(
+        setting("pipeline.scaling_exponent=1.1", scenario="physical"),
+        r"scenario physical: pipeline: scaling_exponent goes with form = \"uncapped\", got 1\.1",
+    ),
+    Case(
+        setting("pipeline.scaling_exponent=0"),
+        rf"{PAPER}pipeline\.scaling_exponent: .*equal to 0\.5, got 0",
+    ),
+    Case(
+        setting("workload.dataset_spread=-1"),
+        rf"{PAPER}workload\.dataset_spread: .*equal to 0, got -1",
+    ),
+    Case(setting("policies.bace=1"), rf"{PAPER}policies\.bace: .*valid string, got 1"),
     Case(setting("pipeline.form=layered"), rf"{PAPER}models\.FLM-101B\.arch: {LAYERED}"),
     Case(setting("pipeline.form=Layered"), rf"{PAPER}pipeline\.form: .*, got 'Layered'"),
     Case(
@@ -291,6 +308,8 @@ CASES = [
         ("--policy", "bace:patience=2"),
         "policy 'bace:patience=2': patience: must be a share from 0 to 1, got '2'",
     ),
+    Case(("--policy", "bace:ties=never"), "policy .*: ties: must be first or last, got 'never'"),
+    Case(("--policy", "ldf:ties=last"), "policy 'ldf:ties=last': ties: goes with the Pathfinder.*"),
     Case(("--policy", "bace:patience=nan"), "policy .*: patience: .* 0 to 1, got 'nan'"),
     Case(("--policy", "lcf:skip_blocked=x"), "policy .*: skip_blocked: .*true or false, got 'x'"),
     Case(("--policy", "none.py:Mine"), r"policy: no such file 'none\.py'"),
@@ -339,9 +358,12 @@ CASES = [
     Case(("--plot", "no/bars.png"), r"--plot no/bars\.png: no such folder no"),
     Case(
         ("--plot", "a.png", "--json", "a.png"),
-        "--json, --out, --plot and --tensorboard: .*different paths",
+        "--json and --plot: must be different paths, got a.png",
     ),
-    Case(("--out", "a", "--tensorboard", "a"), "--json, --out, --plot .*different paths"),
+    Case(
+        ("--out", "a", "--tensorboard", "a"),
+        "--out and --tensorboard: must be different paths, got a",
+    ),
     Case(("--tensorboard", "folder"), "--tensorboard folder: exists; results are never .*"),
     Case(("--tensorboard", "taken.json/a"), r"--tensorboard .*: no such folder .*taken\.json"),
     Case(("--chek",), "No such option: --chek.*"),

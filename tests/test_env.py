@@ -197,7 +197,13 @@ def test_saved_observations_stay_as_they_were() -> None:
 # --- The reward ----------------------------------------------------------------------------------
 
 #: Scales of each preset: hours between arrivals, seconds to a horizon within the episode.
-SCALES = {"tiny": (0.2, 1500.0), "fig1": (0.5, 2000.0), "paper": (60.0, 4e5), "physical": (60, 2e5)}
+SCALES = {
+    "tiny": (0.2, 1500.0),
+    "fig1": (0.5, 2000.0),
+    "paper": (60.0, 4e5),
+    "paper-fitted": (6.0, 4e4),
+    "physical": (60, 2e5),
+}
 SERIES = "{ values = [0.3, -0.1, 0.2, 0.05], step_h = %s }"
 
 

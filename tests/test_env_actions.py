@@ -81,7 +81,7 @@ def drawn(preset: str, overrides: Sequence[str], seeds: Sequence[int]) -> list[I
     return [sampler.draw(seed) for seed in seeds]
 
 
-HOURS = {"tiny": 0.1, "fig1": 0.2, "paper": 30, "physical": 20}
+HOURS = {"tiny": 0.1, "fig1": 0.2, "paper": 30, "paper-fitted": 3, "physical": 20}
 
 
 def series(preset: str) -> list[str]:

@@ -200,6 +200,21 @@ def test_more_gpus_beat_a_lower_price_and_a_lower_price_beats_the_order() -> Non
     assert place("bace", {**regions, "d": (2, 1.7)}, links, model(8)) == ("ab", (2, 2))
 
 
+def test_equal_paths_go_to_the_first_or_the_last_start() -> None:
+    # From a along 9 Gbit/s to b and from b to a: four GPUs at the same price; c is not linked.
+    regions = {"a": (2, 0.2), "b": (2, 0.2), "c": (1, 0.1)}
+    for options, where in (("", "ab"), (":ties=first", "ab"), (":ties=last", "ba")):
+        assert place(f"bace{options}", regions, {"a-b": 9.0}, model(4)) == (where, (2, 2))
+    # A cheaper path wins whichever comes last: c and d, from either end.
+    regions = {"c": (2, 0.1), "d": (2, 0.1), "a": (2, 0.2), "b": (2, 0.2)}
+    links = {"a-b": 9.0, "c-d": 9.0}
+    for options, where in (("", "cd"), (":ties=last", "dc")):
+        assert place(f"bace{options}", regions, links, model(4)) == (where, (2, 2))
+    # And more GPUs win over a later start.
+    regions = {"a": (3, 0.2), "b": (2, 0.1)}
+    assert place("bace:ties=last", regions, {}, model(4)) == ("a", (3,))
+
+
 def test_equal_bandwidths_go_to_the_first_region() -> None:
     regions = {"a": (2, 0.1), "b": (2, 0.3), "c": (2, 0.3)}
     links = {"a-b": 9.0, "a-c": 9.0, "b-c": 9.0}
@@ -516,7 +531,7 @@ def test_patience_asks_for_no_more_than_the_empty_cluster_gives() -> None:
 
 
 @pytest.mark.parametrize("policy_name", [f"{name}:patience=1" for name in EVERY])
-@pytest.mark.parametrize("preset", ["fig1", "tiny", "physical", "paper"])
+@pytest.mark.parametrize("preset", ["fig1", "tiny", "physical", "paper", "paper-fitted"])
 def test_the_most_patient_policy_never_waits_for_ever(policy_name: str, preset: str) -> None:
     made = build_instance(load_scenario(preset), 3)
     assert len(started(policy_name, made)) == made.n_jobs

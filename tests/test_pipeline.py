@@ -288,6 +288,17 @@ def test_uncapped_comp_time_is_an_equal_share_and_an_overhead() -> None:
     assert found == pytest.approx([np.inf, 12.5, 6.5, 4.5, 3.5])
 
 
+def test_uncapped_comp_time_with_an_exponent() -> None:
+    # 12 / k^2 + 0.5; below 1 more GPUs are less than proportionally fast: 12 / sqrt(4).
+    found = pipeline.uncapped_comp_s(12.0, 4, 0.5, 2.0)
+    assert found == pytest.approx([np.inf, 12.5, 3.5, 12 / 9 + 0.5, 1.25])
+    assert pipeline.uncapped_comp_s(12.0, 4, 0.0, 0.5)[4] == pytest.approx(6.0)
+    assert pipeline.uncapped_comp_s(3.7, 99, 0.1, 1.0).tolist() == [
+        math.inf,
+        *(3.7 / k + 0.1 for k in range(1, 100)),
+    ]
+
+
 def test_measured_comp_time_is_straight_in_log_log() -> None:
     # From 8 at k = 2 to 4 at k = 8 the slope is -1/2: 8 * sqrt(2 / k). Below 2 it is ideal.
     found = pipeline.measured_comp_s(np.array([2, 8]), np.array([8.0, 4.0]))

@@ -65,7 +65,8 @@ def test_it_names_every_policy_scenario_and_option() -> None:
         assert f"`{name}`" in README
     options = set(re.findall(r"--[a-z][a-z-]+", README))
     known = {"--policy", "--scenario", "--episodes", "--seed", "--set", "--workers", "--json"}
-    known |= {"--out", "--plot", "--check", "--no-baselines", "--help"}
+    known |= {"--out", "--plot", "--check", "--no-baselines", "--help", "--tensorboard"}
+    known |= {"--against", "--decision"}
     assert options <= known
     assert compare.__doc__
 

@@ -72,7 +72,7 @@ def test_random_instances_give_the_same_episode(chunk: int) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("preset", ["fig1", "paper", "physical", "tiny"])
+@pytest.mark.parametrize("preset", ["fig1", "paper", "paper-fitted", "physical", "tiny"])
 def test_presets_give_the_same_episode(preset: str, spec: str) -> None:
     for seed in range(3):
         assert_same_episode(build_instance(load_scenario(preset), seed), spec)

@@ -319,7 +319,7 @@ def test_the_files_agree_and_verdicts_follow_from_the_csv(command: CommandLine) 
         ((*SMALL, "--out", "small.toml"), r"--out small\.toml: exists; .*"),
         ((*SMALL, "--plot", "gains.gif"), r"--plot gains\.gif: must end in one of .*"),
         ((*SMALL, "--json", "no/x.json"), r"--json no/x\.json: no such folder no"),
-        ((*SMALL, "--plot", "a.png", "--json", "a.png"), ".*different paths"),
+        ((*SMALL, "--plot", "a.png", "--json", "a.png"), ".*different paths, got .*"),
         ((*SMALL, "--policy", "bace"), "No such option: --policy.*"),
         (("paper",), r"Got unexpected extra argument\(s\) \(paper\)"),
     ],

@@ -142,6 +142,43 @@ def test_packed_tokens_count_whole_sequences_of_work() -> None:
     assert found[0] == 452
 
 
+def test_spread_draws_data_sets_towards_their_geometric_mean() -> None:
+    # sqrt[3](52002 * 1810000 * 8010000) = 910182; at p = 0.5 Alpaca counts as
+    # 910182 * sqrt(52002 / 910182) = 217558 samples: 1699.7 batches of 128.
+    g = (52_002 * 1_810_000 * 8_010_000) ** (1 / 3)
+    for dataset, samples in (("Alpaca-52k", 52_002), ("OpenWebText", 8_010_000)):
+        for p in (0.0, 0.25, 0.5, 2.0):
+            found = paper(f"workload.dataset_spread={p}", f"jobs.0.dataset={dataset}").arrays
+            assert found.iterations[0] == math.ceil(g * (samples / g) ** p / 128)
+    found = paper("workload.dataset_spread=0.5", "jobs.0.dataset=Alpaca-52k").arrays.iterations
+    assert found[0] == 1700
+    assert same(paper("workload.dataset_spread=1.0"), paper())
+
+
+def test_spread_counts_sequences_where_the_workload_is_in_tokens() -> None:
+    # All equal: the geometric mean of 6.6, 118.45 and 9039 million tokens over 2048.
+    g = (6.6e6 * 118.45e6 * 9039e6) ** (1 / 3) / 2048
+    found = paper("workload.dataset_spread=0", "workload.unit=tokens").arrays.iterations
+    assert found.tolist() == [math.ceil(g / batch) for batch in BATCHES]
+
+
+def test_a_fixed_number_of_micro_batches_divides_the_batch() -> None:
+    # Batches of 128, 256 and 512 in 32 micro-batches of 4, 8 and 16 samples; in 1024 of an eighth.
+    plain = paper().arrays
+    for m in (32, 1024):
+        a = paper(f"pipeline.micro_batches={m}").arrays
+        samples = np.array(BATCHES) / m
+        assert a.micro_batches.tolist() == [m] * 8
+        assert a.act_bytes == pytest.approx(plain.act_bytes * samples)
+        assert a.comp_s[:, 5] - 0.0005 == pytest.approx((plain.comp_s[:, 5] - 0.0005) * samples)
+        assert a.iterations.tolist() == plain.iterations.tolist()
+    assert same(
+        paper("jobs.0.batch_size=64", "pipeline.micro_batches=8"),
+        paper("jobs.0.batch_size=64", "pipeline.micro_batch_samples=8"),
+        *(name for name in plain._fields if name not in ("iterations", "job_profile")),
+    )
+
+
 # --- Draws ---------------------------------------------------------------------------------------
 
 

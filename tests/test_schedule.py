@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import instances
 
+from agents.heuristic import heuristic_options
 from agents.policy import make_policy
 from agents.replay import Replay, Schedule
 from agents.schedule import allocate_sequence, copy_state, objective_scales, play_policy
-from agents.search import PORTFOLIO, Planner, heuristic_options
+from agents.search import PORTFOLIO, Planner
 from bace_env.checker import check_trace
 from bace_env.errors import DeadlockError
 from bace_env.instance import Instance
@@ -23,7 +24,9 @@ from eval.best_known import schedule_of
 from eval.rollout import run_episode
 
 properties = settings(deadline=None, max_examples=60, derandomize=True)
-HEURISTICS = st.sampled_from([*PORTFOLIO, "lcf", "cr-lcf", "bace-no-cost-min"])
+HEURISTICS = st.sampled_from(
+    [*PORTFOLIO, "lcf", "cr-lcf", "bace-no-cost-min", "bace:partial_fill,patience=0.5,ties=last"]
+)
 
 
 def first_state(instance: Instance) -> State:
