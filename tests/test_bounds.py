@@ -149,17 +149,16 @@ def gaps_to_every_schedule(seed: int, wanted: int, most: int) -> FloatArray:
         # Strictly: what is given away for rounding must suffice.
         assert (bound <= least).all(), (bound, least, instance.to_json())
         gaps.append((least - bound) / np.maximum(np.abs(least), 1e-12))
-    assert len(kinds) == 18 or wanted < 150  # forms x kinds of prices x numbers of jobs
+    assert len(kinds) >= min(17, wanted // 3)  # of 18: forms, prices that change, jobs
     return np.array(gaps)
 
 
 @pytest.mark.jit
 def test_no_schedule_is_better() -> None:
-    gaps = gaps_to_every_schedule(0, 220, 2500)
+    gaps = gaps_to_every_schedule(0, 180, 2000)
     # And many are as good: the bounds are no mere formality.
     reached = (gaps < NEAR).mean(axis=0)
-    print(reached, gaps.mean(axis=0), np.median(gaps, axis=0))
-    assert (reached > [0.3, 0.3, 0.2]).all(), reached
+    assert (reached > [0.7, 0.7, 0.4]).all(), reached
 
 
 def test_no_schedule_is_better_without_compiling() -> None:
@@ -312,8 +311,7 @@ def test_capacity_sends_gpus_to_dearer_regions() -> None:
 
 
 def test_tiny_by_hand() -> None:
-    # Own best 1232 s (tests/test_tiny.py); assignment of positions on four GPUs, one GPU each but
-    # for a choice of more: (2.5 * 640 + 1.5 * 1280 + 0.5 * 6400) / 4 = 1680 and half of the times.
+    # Own best and all optima are those of tests/test_tiny.py.
     instance = build_instance(load_scenario("tiny"), 0)
     bounds = lower_bounds(instance)
     assert 1232 <= bounds.avg_jct_s <= 1566.667
