@@ -238,7 +238,7 @@ def _price_steps(price: float | PriceSeries) -> _Steps:
     weights = np.ones(values.size)
     if past_s > 0 and not repeats:
         weights[0] -= past_s / step_s
-    times_s = step_s * np.arange(values.size)
+    times_s: FloatArray = np.arange(values.size) * np.float64(step_s)
     times_s[1:] -= past_s
     if past_s > 0 and repeats:  # what of the first step had passed comes at the end of the period
         times_s, values = np.append(times_s, length_s - past_s), np.append(values, values[0])

@@ -290,7 +290,7 @@ class Objective(_Model):
 
 
 class Import(_Model):
-    """What `bace_env.io` made a part of the scenario from, and how; for readers, nothing uses it."""
+    """What `bace_env.io` made a part of the scenario from, and how: a record, used by nothing."""
 
     format: Name
     files: list[str]

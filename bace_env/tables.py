@@ -9,6 +9,7 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from bace_env.errors import ConfigError
@@ -26,7 +27,7 @@ _KINDS: dict[str, Callable[[str], Any]] = {
     "epochs": float,
     "arrival_h": float,
 }
-_KIND_NAMES = {int: "a whole number", float: "a number"}
+_KIND_NAMES: dict[object, str] = {int: "a whole number", float: "a number"}
 _SECOND = timedelta(seconds=1)
 
 
@@ -108,7 +109,7 @@ def _regular(column: list[tuple[int, datetime, float]], where: str) -> TimedSeri
     if len(column) < 2:
         raise ConfigError(f"{where}: needs at least two values, got {len(column)}")
     step = column[1][1] - column[0][1]
-    for (_, a, _), (line, b, _) in zip(column, column[1:], strict=False):
+    for (_, a, _), (line, b, _) in pairwise(column):
         if b - a != step:
             raise ConfigError(
                 f"{where} line {line}: values must be equally spaced ({step} at first), got {b - a}"

@@ -13,6 +13,7 @@ from bace_env.io.reading import (
     Ambiguous,
     Nonexistent,
     example,
+    instant,
     is_blank,
     numbers,
     read_bytes,
@@ -218,26 +219,26 @@ def _decide_gpus(left: pd.DataFrame, options: JobOptions, report: Report) -> pd.
     else:
         left = _drop(left, zero, "zero-GPU job", report, asked=asked, policy=policy)
     part = left["gpus"] % 1 > 0
-    asked, policy = options.fractional is not None, options.fractional or "ceil"
-    if policy == "ceil":
+    asked, rule = options.fractional is not None, options.fractional or "ceil"
+    if rule == "ceil":
         what = "fractional GPUs rounded up to whole ones"
         report.change(what, int(part.sum()), example(left[["id", "gpus"]], part), asked=asked)
         return left.assign(gpus=np.ceil(left["gpus"]))
-    return _drop(left, part, "fractional GPUs", report, asked=asked, policy=policy)
+    return _drop(left, part, "fractional GPUs", report, asked=asked, policy=rule)
 
 
 def _decide_times(left: pd.DataFrame, options: JobOptions, report: Report) -> pd.DataFrame:
     left = _drop(left, left["start_s"].isna(), "never started", report)
     open_end = left["duration_s"].isna()
-    asked, policy = options.missing_end is not None, options.missing_end or "drop"
-    if policy == "censor" and open_end.any():
-        last = float(left[["arrival_s", "start_s", "end_s"]].max(axis=None))
+    asked, rule = options.missing_end is not None, options.missing_end or "drop"
+    if rule == "censor" and open_end.any():
+        last = float(np.nanmax(left[["arrival_s", "start_s", "end_s"]].to_numpy()))
         what = "missing ends set to the last instant of the trace"
         report.change(what, int(open_end.sum()), example(left[["id"]], open_end), asked=asked)
         censored = left["duration_s"].where(~open_end, last - left["start_s"])
         left = left.assign(duration_s=censored)
     else:
-        left = _drop(left, open_end, "no end", report, asked=asked, policy=policy)
+        left = _drop(left, open_end, "no end", report, asked=asked, policy=rule)
     left = _drop(left, left["duration_s"] < 0, "ends before it starts", report)
     none = left["duration_s"] == 0
     asked, policy = options.zero_duration is not None, options.zero_duration or "drop"
@@ -276,12 +277,8 @@ def _seconds_of(text: str, calendar: bool) -> float:
             return float(text)
         except ValueError:
             raise ConfigError(f"--t0: must be a number of seconds, got {text!r}") from None
-    try:
-        stamp = pd.Timestamp(text)
-    except ValueError:
-        stamp = None
-    if stamp is None or stamp is pd.NaT or stamp.tzinfo is None:
-        raise ConfigError(f"--t0: must be a time such as 2017-10-01T00:00:00Z, got {text!r}")
+    stamp = instant("--t0", text)
+    assert stamp is not None  # only None gives None
     return stamp.timestamp()
 
 
@@ -359,9 +356,7 @@ def _read_philly_csv(
     return _frame(frame.index, arrival_s=arrival, duration_s=duration, gpus=gpus)
 
 
-def _mismatch(
-    report: Report, frame: pd.DataFrame, mask: "pd.Series[bool]", what: str
-) -> None:
+def _mismatch(report: Report, frame: pd.DataFrame, mask: "pd.Series[bool]", what: str) -> None:
     if mask.any():
         report.warnings.append(f"{int(mask.sum())} rows: {what} (first: {example(frame, mask)})")
 
@@ -374,9 +369,7 @@ def _table(
     )
 
 
-def _read_slurm(
-    files: Sequence[str | Path], options: JobOptions, report: Report
-) -> pd.DataFrame:
+def _read_slurm(files: Sequence[str | Path], options: JobOptions, report: Report) -> pd.DataFrame:
     """Helios and ACME: `duration` is checked against the times, which decide."""
     needs = ["job_id", "gpu_num", "state", "submit_time", "start_time", "end_time"]
     frame = _table(_one(files, report.format), needs, options, report)
@@ -400,9 +393,7 @@ def _read_slurm(
     )
 
 
-def _read_openb(
-    files: Sequence[str | Path], options: JobOptions, report: Report
-) -> pd.DataFrame:
+def _read_openb(files: Sequence[str | Path], options: JobOptions, report: Report) -> pd.DataFrame:
     times = ["creation_time", "scheduled_time", "deletion_time"]
     needs = ["name", "num_gpu", "gpu_milli", "pod_phase", *times]
     frame = _table(_one(files, "openb"), needs, options, report)
@@ -445,15 +436,15 @@ _GAVEL = {
 }  # fmt: skip
 
 
-def _read_gavel(
-    files: Sequence[str | Path], options: JobOptions, report: Report
-) -> pd.DataFrame:
+def _read_gavel(files: Sequence[str | Path], options: JobOptions, report: Report) -> pd.DataFrame:
     path = _one(files, "gavel")
-    first = next(line for line in read_bytes(path).decode("utf-8", "replace").splitlines() if line.strip())
+    first = next(
+        line for line in read_bytes(path).decode("utf-8", "replace").splitlines() if line.strip()
+    )
     names = _GAVEL.get(first.count("\t") + 1)
     if names is None:
         raise ConfigError(
-            f"{path}: a line must have 7 or 10 fields with tabs between, got {first.count(chr(9)) + 1}"
+            f"{path}: a line must have 7 or 10 fields, tabs between, got {first.count(chr(9)) + 1}"
         )
     frame = read_table(path, report, names=names, delimiter="\t", encoding=options.encoding)
     gpus, steps = numbers(frame["scale_factor"]), numbers(frame["total_steps"])
@@ -475,8 +466,8 @@ def _gavel_rates(
     none = pd.Series("", index=frame.index)
     if (options.steps_per_s is None) == (options.throughputs is None):
         raise ConfigError(
-            "gavel: a trace has steps, no durations: give --throughputs FILE --worker-type TYPE, or "
-            "--steps-per-s NUMBER for all jobs"
+            "gavel: a trace has steps, no durations: give --throughputs FILE --worker-type TYPE, "
+            "or --steps-per-s NUMBER for all jobs"
         )
     if options.steps_per_s is not None:
         if not options.steps_per_s > 0:
@@ -507,9 +498,7 @@ def _gavel_rate(rates: Any, job_type: str, gpus: float) -> float:
     return float(alone) if isinstance(alone, int | float) else np.nan
 
 
-def _read_pai(
-    files: Sequence[str | Path], options: JobOptions, report: Report
-) -> pd.DataFrame:
+def _read_pai(files: Sequence[str | Path], options: JobOptions, report: Report) -> pd.DataFrame:
     tables = {kind: _pai_table(files, kind, options, report) for kind in ("job", "task")}
     jobs, tasks = tables["job"], tables["task"]
     report.rows_read = len(jobs)
@@ -589,9 +578,7 @@ def _pai_table(
     return frame[~repeated]
 
 
-def _read_philly(
-    files: Sequence[str | Path], options: JobOptions, report: Report
-) -> pd.DataFrame:
+def _read_philly(files: Sequence[str | Path], options: JobOptions, report: Report) -> pd.DataFrame:
     path = _one(files, "philly")
     entries = read_json(path)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -643,7 +630,9 @@ def _attempts(entry: dict[str, Any]) -> list[tuple[str, str, float]]:
         if not isinstance(attempt, dict):
             continue
         detail = attempt.get("detail")
-        hosts = [host for host in detail if isinstance(host, dict)] if isinstance(detail, list) else []
+        hosts = (
+            [host for host in detail if isinstance(host, dict)] if isinstance(detail, list) else []
+        )
         gpus = sum(len(host.get("gpus") or []) for host in hosts)
         rows.append((_text(attempt.get("start_time")), _text(attempt.get("end_time")), float(gpus)))
     return rows

@@ -6,8 +6,8 @@ region, closest to d:
 
 1. Models that fit: k lies between the fewest GPUs that hold the model (parameters in memory, or the
    cost model's own k_min if larger) and the most that the form of t_comp allows.
-2. Pairs of such a model and a batch size whose iteration takes at most `2 * tolerance * d`: then the
-   error by whole iterations, half an iteration, is at most `tolerance * d`.
+2. Pairs of such a model and a batch size whose iteration takes at most `2 * tolerance * d`: then
+   the error by whole iterations, half an iteration, is at most `tolerance * d`.
 3. Of the models in such pairs the `spread` largest; one of them by chance, then one of its batch
    sizes by chance.
 4. Where no pair is fine enough, the pair of the shortest iteration; the report counts these.
@@ -181,14 +181,15 @@ def _within(
         )  # fmt: skip
         stretched = jobs["duration_s"] * jobs["gpus"].clip(lower=limit) / limit
         jobs = jobs.assign(
-            duration_s=stretched.where(over, jobs["duration_s"]), gpus=jobs["gpus"].clip(upper=limit)
+            duration_s=stretched.where(over, jobs["duration_s"]),
+            gpus=jobs["gpus"].clip(upper=limit),
         )
     else:
         reason = f"more GPUs than the {limit} of the {what}"
         report.reject(reason, int(over.sum()), first, asked=asked)
         jobs = jobs[~over]
-    hosted = np.isfinite(table.iteration_s).any(axis=0)
-    none = ~hosted[jobs["gpus"].to_numpy()]
+    hosted = np.asarray(np.isfinite(table.iteration_s).any(axis=0))
+    none = np.asarray(~hosted[jobs["gpus"].to_numpy()])
     first = f"line {jobs['line'][none].iloc[0]}" if none.any() else ""
     report.reject("GPUs that no model of the rule can have", int(none.sum()), first)
     return jobs[~none]
@@ -236,7 +237,9 @@ class _Table(NamedTuple):
         for k in np.unique(gpus):
             rows = np.flatnonzero(gpus == k)
             for part in np.array_split(rows, max(1, rows.size // 100_000)):
-                choice[part] = self._choose(self.iteration_s[:, k], limit[part], draws[part], options)
+                choice[part] = self._choose(
+                    self.iteration_s[:, k], limit[part], draws[part], options
+                )
         return choice, self.iteration_s[choice, gpus]
 
     def _choose(

@@ -207,18 +207,16 @@ def _pairs(
         raise ConfigError(f"{file}: no pair of regions is left; rejected: {report.rejected}")
     again = rows.duplicated(["source", "target"])
     policy = options.duplicates or "median"
+    first = example(rows[["source", "target"]], again)
     if again.any() and policy == "error":
-        raise ConfigError(
-            f"{file}: {int(again.sum())} pairs again (first: {example(rows[['source', 'target']], again)})"
-        )
+        raise ConfigError(f"{file}: {int(again.sum())} pairs again (first: {first})")
     what = f"more rows of a pair ({policy} taken)"
     asked = options.duplicates is not None
-    report.reject(
-        what, int(again.sum()), example(rows[["source", "target"]], again), asked=asked
-    )
+    report.reject(what, int(again.sum()), example(rows[["source", "target"]], again), asked=asked)
     report.rows_kept += len(rows) - int(again.sum())
-    value = rows.groupby(["source", "target"], sort=False)["value"].agg(policy)
-    return {(str(a), str(b)): float(v) for (a, b), v in value.items()}
+    value = rows.groupby(["source", "target"], sort=False)["value"].agg(policy).reset_index()
+    columns = (value[name].tolist() for name in ("source", "target", "value"))
+    return {(a, b): v for a, b, v in zip(*columns, strict=True)}
 
 
 _MATRIX_UNITS = {
@@ -248,7 +246,7 @@ def _read_matrix(file: str | Path, options: NetworkOptions, report: Report) -> _
     odd = sorted(set(columns) ^ set(sources))
     if odd:
         raise ConfigError(
-            f"{file}: not square: {odd[0]!r} names a {'column' if odd[0] in columns else 'row'} only"
+            f"{file}: not square: {odd[0]!r} is a {'column' if odd[0] in columns else 'row'} only"
         )
     if columns != sources:
         report.notes.append(f"{Path(file).name}: rows and columns are in another order; by name")
@@ -264,7 +262,9 @@ def _read_matrix(file: str | Path, options: NetworkOptions, report: Report) -> _
     rows = rows.assign(value=numbers(rows["text"]) * factor)
     bad = rows["value"].isna() | (rows["value"] < 0)
     if bad.any():
-        raise ConfigError(f"{file}: not a number >= 0: {example(rows[['source', 'target', 'text']], bad)}")
+        raise ConfigError(
+            f"{file}: not a number >= 0: {example(rows[['source', 'target', 'text']], bad)}"
+        )
     report.rows_kept += len(rows)
     pairs = {
         (str(a), str(b)): float(v)
@@ -316,7 +316,9 @@ def _read_graph(file: str | Path, report: Report) -> Any:
     except ConfigError:
         raise
     except Exception as error:  # the parsers raise whatever their parts raise
-        raise ConfigError(f"{file}: not valid {suffix[1:]}: {' '.join(str(error).split())}") from None
+        raise ConfigError(
+            f"{file}: not valid {suffix[1:]}: {' '.join(str(error).split())}"
+        ) from None
 
 
 def _labels(graph: Any, report: Report) -> dict[Any, str]:
@@ -333,7 +335,7 @@ def _capacities(
     graph: Any, labels: Mapping[Any, str], file: str | Path, options: NetworkOptions, report: Report
 ) -> Any:
     """A simple graph whose edges have `gbps`, parallel links summed."""
-    simple = nx.DiGraph() if graph.is_directed() else nx.Graph()
+    simple: Any = nx.DiGraph() if graph.is_directed() else nx.Graph()
     simple.add_nodes_from(graph)
     unknown, own, parallel = [], 0, 0
     for a, b, data in graph.edges(data=True):
@@ -395,8 +397,8 @@ def _require_joined(
     shown = " | ".join(", ".join(part[:5]) + (" ..." if part[5:] else "") for part in parts)
     if options.disconnected != "keep":
         raise ConfigError(
-            f"{file}: the regions lie in {len(parts)} parts without a path between: {shown}: choose "
-            "with --region, or say --disconnected keep"
+            f"{file}: the regions lie in {len(parts)} parts without a path between: {shown}: "
+            "choose with --region, or say --disconnected keep"
         )
     report.warnings.append(f"{len(parts)} parts without a path between: {shown}")
 

@@ -42,7 +42,9 @@ def read_bytes(path: str | Path) -> bytes:
     if head.startswith(b"version https://git-lfs"):
         raise ConfigError(f"{path}: is a Git LFS pointer, not the data: fetch it with git lfs pull")
     if head[:2] in (b"\x1f\x8b", b"PK") or b"\0" in head:
-        raise ConfigError(f"{path}: is not text (compressed? unpack it first; UTF-16? save as UTF-8)")
+        raise ConfigError(
+            f"{path}: is not text (compressed? unpack it first; UTF-16? save as UTF-8)"
+        )
     if not content.strip(b"\xef\xbb\xbf \t\r\n"):
         raise ConfigError(f"{path}: is empty")
     return content
@@ -175,6 +177,23 @@ def example(frame: pd.DataFrame, mask: "pd.Series[bool] | BoolArray") -> str:
     return f"line {rows.index[0]}: {cells[:100]}"
 
 
+def instant(option: str, text: str | None) -> pd.Timestamp | None:
+    """The time that an option gives, in UTC.
+
+    Raises:
+        ConfigError: Not a time, or one without its offset from UTC.
+    """
+    if text is None:
+        return None
+    try:
+        stamp = pd.Timestamp(text)
+    except ValueError:
+        stamp = pd.Timestamp("NaT")
+    if pd.isna(stamp) or stamp.tzinfo is None:
+        raise ConfigError(f"{option}: must be a time such as 2024-03-01T00:00:00Z, got {text!r}")
+    return stamp.tz_convert("UTC")
+
+
 def zone(name: str) -> ZoneInfo:
     """A time zone of the tz database.
 
@@ -201,13 +220,13 @@ def to_utc(
 ) -> "pd.Series[pd.Timestamp]":
     """Times in UTC (microseconds); NaT where blank, unreadable, or dropped.
 
-    Texts carry their offset from UTC all or none. Those without are local times of `tz`; local times
-    that a clock shows twice (`ambiguous`) or never (`nonexistent`) are refused unless an option says
-    what they mean. `infer`: the first in the file is the earlier one.
+    Texts carry their offset from UTC all or none. Those without are local times of `tz`; times that
+    a clock shows twice (`ambiguous`) or never (`nonexistent`) are refused unless an option says what
+    they mean. `infer`: the first in the file is the earlier one.
 
     Raises:
-        ConfigError: No zone stated (or one too many), offsets in some rows only, or local times that
-            need one of the options.
+        ConfigError: No zone stated (or one too many), offsets in some rows only, or local times
+            that need one of the options.
     """
     present = text[~is_blank(text)]
     if time_format is None:
@@ -222,7 +241,9 @@ def to_utc(
         has_offset = "%z" in time_format
     if has_offset:
         if tz is not None:
-            raise ConfigError(f"{what}: the times state their offsets from UTC: leave out --tz {tz}")
+            raise ConfigError(
+                f"{what}: the times state their offsets from UTC: leave out --tz {tz}"
+            )
         stamps = pd.to_datetime(present, utc=True, errors="coerce", format=time_format or "ISO8601")
         return stamps.reindex(text.index).astype("datetime64[us, UTC]")
     naive = pd.to_datetime(present, errors="coerce", format=time_format or "ISO8601")
@@ -285,7 +306,9 @@ def _nonexistent(
         )
     if policy == "drop":
         return chosen  # NaT; counted as rejected by whoever drops the row
-    report.change("local times that do not exist moved on to the next that does", n, str(first), asked=True)
+    report.change(
+        "local times that do not exist moved on to the next that does", n, str(first), asked=True
+    )
     moved = naive.dt.tz_localize(place, ambiguous=_all(naive, True), nonexistent="shift_forward")
     return chosen.where(~never, moved.dt.tz_convert("UTC"))
 

@@ -86,7 +86,9 @@ class Report:
         for title, counts in (("rejected", self.rejected), ("changed", self.changed)):
             for what, rows in counts.items():
                 example = self.examples.get(what)
-                lines.append(f"{title}: {rows} {what}" + (f" (first: {example})" if example else ""))
+                lines.append(
+                    f"{title}: {rows} {what}" + (f" (first: {example})" if example else "")
+                )
         found = [f"{what} {_number(count)}" for what, count in self.found.items() if count]
         if found:
             lines.append(f"found: {', '.join(found)}")

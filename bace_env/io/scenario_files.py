@@ -14,11 +14,11 @@ import tomli_w
 from bace_env.config import parse_scenario, read_scenario, read_text, with_files
 from bace_env.errors import ConfigError, ResultExistsError
 from bace_env.files import require_parent, write_atomically
+from bace_env.io.jobs import Trace
 from bace_env.io.match import RULE, VERSION, MatchOptions, match_durations
 from bace_env.io.network import NetworkImport, Pair
 from bace_env.io.report import Report
 from bace_env.io.series import SeriesImport, parse_start
-from bace_env.io.jobs import Trace
 from bace_env.scenario import Sampler
 from bace_env.schema import nearest, parse_instant
 from bace_env.tables import TimedSeries, format_series, format_table, parse_series
@@ -127,7 +127,9 @@ class Draft:
         return {key: data[key] for key in [*order, *rest, *last] if key in data}
 
 
-def require_fresh(out: str | Path, parts: Sequence[str] | Mapping[str, str], *, force: bool) -> None:
+def require_fresh(
+    out: str | Path, parts: Sequence[str] | Mapping[str, str], *, force: bool
+) -> None:
     """Refuse an output that cannot be written or would overwrite a file."""
     out = Path(out)
     require_parent("--out", out)
@@ -189,7 +191,7 @@ def put_prices(
         prices: The series.
         regions: The region of each series; where empty, the series' own names.
         beyond: What comes after the end of a series.
-        start: Instant of time 0; default: the base's, else the first at which all series have begun.
+        start: Instant of time 0; default: the base's, else the first that all series cover.
 
     Raises:
         ConfigError: A region that the base does not have, or a time 0 outside the series.
@@ -339,6 +341,26 @@ def _put_links(draft: Draft, network: NetworkImport, names: Mapping[str, str]) -
     report.found |= {"links": len(links), "ordered pairs without a link": n * (n - 1) - len(links)}
     if network.usd_per_gb:
         report.notes.append("traffic prices have no place in a scenario: not written")
+
+
+def put_gpus(draft: Draft, counts: Sequence[int], regions: Sequence[str], report: Report) -> None:
+    """Set the GPUs of regions of the base.
+
+    Raises:
+        ConfigError: A region that the base does not have, or not one region per count.
+    """
+    if len(regions) != len(counts) or len(set(regions)) < len(regions):
+        raise ConfigError(
+            f"--region: {len(counts)} files need as many different regions, got {list(regions)}"
+        )
+    for name, gpus in zip(regions, counts, strict=True):
+        if name not in draft.region_names:
+            raise ConfigError(
+                f"--region: the base has no region {name!r}; {nearest(name, draft.region_names)}"
+            )
+        region = draft.data["regions"][draft.region_names.index(name)]
+        report.notes.append(f"{name}: {region['gpus']} GPUs in the base, {gpus} now")
+        region["gpus"] = gpus
 
 
 def _old_links(network: Mapping[str, Any], what: str) -> dict[Pair, float]:

@@ -15,6 +15,7 @@ from bace_env.io.reading import (
     Ambiguous,
     Nonexistent,
     example,
+    instant,
     is_blank,
     localize,
     match_header,
@@ -176,7 +177,7 @@ def _valued(
     what = "time missing, unreadable or dropped" if asked else "time missing or unreadable"
     report.reject(what, int(late.sum()), example(table.frame.loc[rows.index], late), asked=asked)
     rows = rows[~late]
-    since, until = _instant("--from", options.since), _instant("--to", options.until)
+    since, until = instant("--from", options.since), instant("--to", options.until)
     out = pd.Series(False, index=rows.index)
     if since is not None:
         out |= rows["at"] < since
@@ -187,18 +188,6 @@ def _valued(
     if len(rows) < 2:
         raise ConfigError(f"{label}: needs at least two values, {len(rows)} are left")
     return rows
-
-
-def _instant(option: str, text: str | None) -> pd.Timestamp | None:
-    if text is None:
-        return None
-    try:
-        stamp = pd.Timestamp(text)
-    except ValueError:
-        stamp = None
-    if stamp is None or stamp is pd.NaT or stamp.tzinfo is None:
-        raise ConfigError(f"{option}: must be a time such as 2024-03-01T00:00:00Z, got {text!r}")
-    return stamp.tz_convert("UTC")
 
 
 def _even(
@@ -218,8 +207,8 @@ def _even(
     off = (rows["at"] - start) % step != pd.Timedelta(0)
     if off.any():
         raise ConfigError(
-            f"{label}: times must be {_minutes(step)} apart, but {_iso(rows['at'][off].iloc[0])} is "
-            f"not so from {_iso(start)} on; see --step"
+            f"{label}: times must be {_minutes(step)} apart, but {_iso(rows['at'][off].iloc[0])} "
+            f"is not so from {_iso(start)} on; see --step"
         )
     grid = pd.date_range(start, rows["at"].iloc[-1], freq=step)
     values = pd.Series(rows["value"].to_numpy(), index=pd.DatetimeIndex(rows["at"])).reindex(grid)
@@ -261,7 +250,7 @@ def _without_duplicates(
     if options.duplicates == "mean":
         mean = rows.groupby("at")["value"].transform("mean")
         return rows.assign(value=mean).drop_duplicates("at")
-    return rows.drop_duplicates("at", keep=options.duplicates)
+    return rows.drop_duplicates("at", keep="first" if options.duplicates == "first" else "last")
 
 
 def _first(at: "pd.Series[pd.Timestamp]", mask: "pd.Series[bool]") -> str:
@@ -474,8 +463,8 @@ def _read_entsoe(file: str | Path, options: SeriesOptions, report: Report) -> _T
     prices = match_header(header, r"day-ahead price ?[\[(]([A-Z]{3}/[kM]Wh)[\])]")
     if len(times) != 1 or len(prices) != 1:
         raise ConfigError(
-            f"{file}: not an ENTSO-E export: needs one column 'MTU (ZONE)' and one 'Day-ahead Price "
-            f"(CUR/MWh)'; it has: {', '.join(header)}"
+            f"{file}: not an ENTSO-E export: needs one column 'MTU (ZONE)' and one 'Day-ahead "
+            f"Price (CUR/MWh)'; it has: {', '.join(header)}"
         )
     tz = _entsoe_zone(times[0][1][1], file, options)
     frame = _chosen(frame, "Area", options.area, "--area", file, report)
@@ -566,7 +555,7 @@ def _entsoe_times(
 def _read_citylearn(file: str | Path, options: SeriesOptions, report: Report) -> _Table:
     columns = options.columns or ("electricity_pricing",)
     frame = _read(file, options, report, columns)
-    start = _instant("--start-time", options.start)
+    start = instant("--start-time", options.start)
     if start is None:
         raise ConfigError(f"{file}: has no times: say --start-time (of its first row)")
     if options.step_min is None:
@@ -613,6 +602,6 @@ _READERS = {
 
 def parse_start(text: str) -> datetime:
     """`--start`: the instant of time 0."""
-    stamp = _instant("--start", text)
+    stamp = instant("--start", text)
     assert stamp is not None  # only None gives None
     return stamp.to_pydatetime().astimezone(UTC)
