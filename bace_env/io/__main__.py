@@ -28,10 +28,10 @@ with --strict such rows are refused unless an option asked for it.
 
 \b
 Examples:
-  python -m bace_env.io philly-csv philly.csv --tz America/Los_Angeles --out jobs.toml
-  python -m bace_env.io entsoe DE.csv --usd-rate 1.1 --region EU-Central --base jobs.toml --out my.toml
+  python -m bace_env.io philly-csv philly.csv --tz America/Los_Angeles --out a.toml
+  python -m bace_env.io entsoe DE.csv --usd-rate 1.1 --region EU-Central --base a.toml --out b.toml
   python -m bace_env.io skyplane throughput.csv latency.csv --gpus 32 --price 0.2 --out net.toml
-  python -m eval.compare --scenario my.toml --policy bace --episodes 1
+  python -m eval.compare --scenario b.toml --policy bace --episodes 1
 """
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=_HELP)

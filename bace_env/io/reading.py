@@ -221,8 +221,8 @@ def to_utc(
     """Times in UTC (microseconds); NaT where blank, unreadable, or dropped.
 
     Texts carry their offset from UTC all or none. Those without are local times of `tz`; times that
-    a clock shows twice (`ambiguous`) or never (`nonexistent`) are refused unless an option says what
-    they mean. `infer`: the first in the file is the earlier one.
+    a clock shows twice (`ambiguous`) or never (`nonexistent`) are refused unless an option says
+    what they mean. `infer`: the first in the file is the earlier one.
 
     Raises:
         ConfigError: No zone stated (or one too many), offsets in some rows only, or local times

@@ -127,8 +127,8 @@ def read_series(
         factor = _factor(table.unit, file, name, options, report)
         for column, text in table.values.items():
             label = f"{Path(file).name} column {column}"
-            rows = _valued(table, text, options, report, label)
-            found.append((column, _even(rows, factor, options, report, label)))
+            rows, times = _valued(table, text, options, report, label)
+            found.append((column, _even(rows, times, factor, options, report, label)))
     return SeriesImport(found, report)
 
 
@@ -162,8 +162,11 @@ def _factor(
 
 def _valued(
     table: _Table, text: "pd.Series[str]", options: SeriesOptions, report: Report, label: str
-) -> pd.DataFrame:
-    """Rows with a time and a value: `at`, `value`, `hold_min`; the others are counted."""
+) -> "tuple[pd.DataFrame, pd.Series[pd.Timestamp]]":
+    """Rows with a time and a value: `at`, `value`, `hold_min`; the others are counted.
+
+    Beside them the times of all rows, of those without a value too.
+    """
     rows = pd.DataFrame(
         {"at": table.at, "value": numbers(text, options.decimal), "hold_min": table.hold_min}
     )
@@ -178,20 +181,26 @@ def _valued(
     report.reject(what, int(late.sum()), example(table.frame.loc[rows.index], late), asked=asked)
     rows = rows[~late]
     since, until = instant("--from", options.since), instant("--to", options.until)
-    out = pd.Series(False, index=rows.index)
+    wanted = table.at.notna()
     if since is not None:
-        out |= rows["at"] < since
+        wanted &= table.at >= since
     if until is not None:
-        out |= rows["at"] >= until
-    report.reject("outside --from and --to", int(out.sum()), asked=True)
-    rows = rows[~out]
+        wanted &= table.at < until
+    inside = wanted.loc[rows.index]
+    report.reject("outside --from and --to", int((~inside).sum()), asked=True)
+    rows = rows[inside]
     if len(rows) < 2:
         raise ConfigError(f"{label}: needs at least two values, {len(rows)} are left")
-    return rows
+    return rows, table.at[wanted]
 
 
 def _even(
-    rows: pd.DataFrame, factor: float, options: SeriesOptions, report: Report, label: str
+    rows: pd.DataFrame,
+    times: "pd.Series[pd.Timestamp]",
+    factor: float,
+    options: SeriesOptions,
+    report: Report,
+    label: str,
 ) -> TimedSeries:
     """An even grid without a gap; whatever had to be done for that is in the report."""
     backwards = int((rows["at"].diff() < pd.Timedelta(0)).sum())
@@ -201,7 +210,7 @@ def _even(
         )
     rows = rows.sort_values("at", kind="stable")
     rows = _without_duplicates(rows, options, report, label)
-    rows, step = _expanded(rows, options, report, label)
+    rows, step = _expanded(rows, times, options, report, label)
     kept = len(rows)
     start = rows["at"].iloc[0]
     off = (rows["at"] - start) % step != pd.Timedelta(0)
@@ -258,19 +267,24 @@ def _first(at: "pd.Series[pd.Timestamp]", mask: "pd.Series[bool]") -> str:
 
 
 def _expanded(
-    rows: pd.DataFrame, options: SeriesOptions, report: Report, label: str
+    rows: pd.DataFrame,
+    times: "pd.Series[pd.Timestamp]",
+    options: SeriesOptions,
+    report: Report,
+    label: str,
 ) -> tuple[pd.DataFrame, pd.Timedelta]:
     """Rows of one step, and the step; a row that states a longer time stands there repeatedly."""
     if options.step_min is not None:
         if not 1 / 60 <= options.step_min <= 44640:
             raise ConfigError(f"--step: must be from 1/60 to 44640 min, got {options.step_min}")
         return rows, pd.Timedelta(seconds=round(60 * options.step_min))
-    diffs = rows["at"].diff().dropna()
+    times = times.drop_duplicates().sort_values()  # a row without a value has its place in time
+    diffs = times.diff().dropna()
     usual = diffs.mode().iloc[0]
     if rows["hold_min"].isna().all():
         least = diffs.min()
         if least < usual and usual % least == pd.Timedelta(0):
-            at = rows["at"].loc[diffs.index[diffs == least][0]]
+            at = times.loc[diffs.index[diffs == least][0]]
             raise ConfigError(
                 f"{label}: most times are {_minutes(usual)} apart, but {_iso(at)} comes after "
                 f"{_minutes(least)}: say --step {least / pd.Timedelta(minutes=1):g} --gaps hold if "
