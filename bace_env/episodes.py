@@ -78,14 +78,15 @@ class Episodes:
         elif overrides:
             raise ConfigError("overrides: apply them when loading the scenario")
         self._sampler = Sampler(loaded)
-        if np.isfinite(self._sampler.draw(0).price_end_s):
+        first = self._sampler.draw(0)
+        if np.isfinite(first.price_end_s):
             raise ConfigError(
                 'price_usd_per_kwh.beyond: must be "hold" or "repeat" in an environment, where any '
                 'schedule may be tried, got "error"'
             )
         self._cost_weight = cost_weight
         self._horizon_s = np.inf if horizon_s is None else horizon_s
-        self._batch = Batch(self._sampler.draw(0), batch, slots, budgets)
+        self._batch = Batch(first, batch, slots, budgets)
         self._seeds = [0] * batch
         self._next_episode = [0] * batch
         self.wait = self._batch.sizes["action_mask"] - 1

@@ -5,6 +5,7 @@ imports them by command line, and loads what comes out. `--rows` for another siz
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
@@ -43,9 +44,9 @@ def write_helios(path: Path, rows: int) -> None:
     times = [np.char.replace(t.astype(str), "T", " ").tolist() for t in (submit, start, end)]
     gpus = rng.choice([0, 1, 8], rows, p=[0.5, 0.4, 0.1]).tolist()
     with path.open("w") as file:
-        file.write("job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time\n")
+        file.write("job_id,gpu_num,state,submit_time,start_time,end_time\n")
         for i, (a, b, c, g) in enumerate(zip(*times, gpus, strict=True)):
-            file.write(f"{i},u,v,{g},1,1,COMPLETED,{a},{b if i % 50 else ''},{c if i % 50 else ''}\n")
+            file.write(f"{i},{g},COMPLETED,{a},{b if i % 50 else ''},{c if i % 50 else ''}\n")
 
 
 def write_prices(path: Path, rows: int) -> None:
@@ -63,8 +64,18 @@ CASES = {
     "helios": (write_helios, ["--tz", "Asia/Shanghai"]),
     "prices": (
         write_prices,
-        ["--time", "time", "--price", "price", "--tz", "UTC", "--unit", "USD/MWh"]
-        + ["--region", "EU-West"],
+        [
+            "--time",
+            "time",
+            "--price",
+            "price",
+            "--tz",
+            "UTC",
+            "--unit",
+            "USD/MWh",
+            "--region",
+            "EU-West",
+        ],
     ),
 }
 
@@ -87,6 +98,9 @@ def main() -> None:
     parser.add_argument("--case", choices=list(CASES), action="append")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    if importlib.util.find_spec("pandas") is None:
+        print("left out: imports need pip install -e '.[io]' -c constraints.txt")
+        return
     results = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in args.case or CASES:
@@ -97,7 +111,7 @@ def main() -> None:
             seconds, megabytes = measured([*command, "--out", str(out)])
             load = f"from bace_env.config import load_scenario; load_scenario({str(out)!r})"
             load_s, load_mb = measured([sys.executable, "-c", load])
-            results[name] = {"seconds": seconds, "mb": megabytes, "load_s": load_s, "load_mb": load_mb}
+            results[name] = {"seconds": seconds, "mb": megabytes, "load_s": load_s}
             print(
                 f"{name:<11} {args.rows} rows: import {seconds:.1f} s, {megabytes:.0f} MB; "
                 f"loading the scenario {load_s:.1f} s, {load_mb:.0f} MB"

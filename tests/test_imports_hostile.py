@@ -109,7 +109,7 @@ CASES = [
         "a row too short",
         "tiresias F",
         TIRESIAS + T1 + "1,1,0\n",
-        r"rejected: 1 no end \(first: line 3",
+        r"rejected: 1 no end or duration \(first: line 3",
     ),
     Case(
         "column twice",
@@ -364,7 +364,7 @@ CASES = [
         "philly F --tz UTC",
         '[{"jobid": "c", "submitted_time": "2017-10-01 00:00:00", "attempts": [{"start_time":'
         ' "2017-10-01 00:01:00", "end_time": null, "detail": [{"ip": "m", "gpus": ["g"]}]}]}]',
-        r"error: in\.csv: no job is left of 1 rows; no end: 1",
+        r"error: in\.csv: no job is left of 1 rows; no end or duration: 1",
     ),
     Case("gavel, 8 fields", "gavel F --steps-per-s 1", GAVEL7.strip() + "\tx\n", r"error: .*got 8"),
     Case("gavel, no rate", "gavel F", GAVEL7, r"error: gavel: a trace has steps, no durations"),

@@ -90,7 +90,8 @@ class Trace(NamedTuple):
 # the row is no job at all). The index is the line.
 _Reader = Callable[[Sequence[str | Path], JobOptions, Report], pd.DataFrame]
 
-_NO_TIME = "times missing or unreadable"
+# What a scenario can hold; beyond it a number is taken for unreadable.
+_MOST_GPUS, _MOST_SECONDS = 1_000_000, 1e11
 
 
 def read_jobs(name: str, files: Sequence[str | Path], options: JobOptions | None = None) -> Trace:
@@ -146,9 +147,11 @@ def _clean(raw: pd.DataFrame, options: JobOptions, report: Report) -> pd.DataFra
             seen = ", ".join(sorted(raw["state"].unique())[:10])
             raise ConfigError(f"--state {options.states[0]}: no job has it; known: {seen}")
         left = _drop(left, ~wanted, "state not asked for", report, asked=True)
-    left = _drop(left, left["gpus"].isna() | (left["gpus"] < 0), "GPU count unreadable", report)
+    bad = ~left["gpus"].between(0, _MOST_GPUS)  # nan is not between
+    left = _drop(left, bad, "GPU count unreadable, negative or over a million", report)
     left = _decide_gpus(left, options, report)
-    left = _drop(left, left["arrival_s"].isna(), "no arrival time", report)
+    bad = ~(left["arrival_s"].abs() <= _MOST_SECONDS)
+    left = _drop(left, bad, "no arrival time", report)
     left = _decide_times(left, options, report)
     left = left.sort_values("arrival_s", kind="stable")  # at equal times as in the file
     left = _from_time_zero(left, options, report)
@@ -229,7 +232,7 @@ def _decide_gpus(left: pd.DataFrame, options: JobOptions, report: Report) -> pd.
 
 def _decide_times(left: pd.DataFrame, options: JobOptions, report: Report) -> pd.DataFrame:
     left = _drop(left, left["start_s"].isna(), "never started", report)
-    open_end = left["duration_s"].isna()
+    open_end = ~(left["duration_s"].abs() <= _MOST_SECONDS)
     asked, rule = options.missing_end is not None, options.missing_end or "drop"
     if rule == "censor" and open_end.any():
         last = float(np.nanmax(left[["arrival_s", "start_s", "end_s"]].to_numpy()))
@@ -238,7 +241,7 @@ def _decide_times(left: pd.DataFrame, options: JobOptions, report: Report) -> pd
         censored = left["duration_s"].where(~open_end, last - left["start_s"])
         left = left.assign(duration_s=censored)
     else:
-        left = _drop(left, open_end, "no end", report, asked=asked, policy=rule)
+        left = _drop(left, open_end, "no end or duration", report, asked=asked, policy=rule)
     left = _drop(left, left["duration_s"] < 0, "ends before it starts", report)
     none = left["duration_s"] == 0
     asked, policy = options.zero_duration is not None, options.zero_duration or "drop"

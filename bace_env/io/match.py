@@ -140,6 +140,8 @@ def match_durations(
         }
     )
     report.rows_kept = len(matched)
+    hours = float((matched["trace_gpus"] * matched["trace_duration_s"]).sum() / 3600)
+    report.found["GPU-hours kept"] = hours
     return Matched(_used_models(models, matched, options), matched)
 
 

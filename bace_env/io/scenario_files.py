@@ -24,6 +24,7 @@ from bace_env.schema import nearest, parse_instant
 from bace_env.tables import TimedSeries, format_series, format_table, parse_series
 
 _JOBS, _PRICES = "jobs.csv", "prices.csv"
+_ISO = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass
@@ -54,7 +55,8 @@ class Draft:
 
         expanded = with_files(data, label, read)
         parse_scenario(expanded, label)
-        draft = cls(data)
+        draft = cls(_without_none(data))
+        data = draft.data
         if "jobs_file" in data:
             draft.files[_JOBS] = read(data["jobs_file"])
             data["jobs_file"] = _JOBS
@@ -111,8 +113,14 @@ class Draft:
         names = {part: f"{out.stem}.{part}" for part in self.files}
         content = {out.with_name(names[part]): text for part, text in self.files.items()}
         content[out] = tomli_w.dumps(self._named(names))  # last: it makes the others a scenario
-        for path, text in content.items():
-            write_atomically(path, text.encode())
+        fresh = [path for path in content if not path.exists()]
+        try:
+            for path, text in content.items():
+                write_atomically(path, text.encode())
+        except BaseException:
+            for path in fresh:  # a part of a scenario is none
+                path.unlink(missing_ok=True)
+            raise
         return list(content)
 
     def _named(self, names: Mapping[str, str]) -> dict[str, Any]:
@@ -125,6 +133,13 @@ class Draft:
         last = ["regions", "network", "models", "datasets", "jobs"]
         rest = [key for key in data if key not in order and key not in last]
         return {key: data[key] for key in [*order, *rest, *last] if key in data}
+
+
+def _without_none(data: Any) -> Any:
+    """TOML has no null; a field that is null is one that is left out."""
+    if isinstance(data, dict):
+        return {key: _without_none(value) for key, value in data.items() if value is not None}
+    return [_without_none(value) for value in data] if isinstance(data, list) else data
 
 
 def require_fresh(
@@ -171,6 +186,9 @@ def put_jobs(draft: Draft, trace: Trace, options: MatchOptions | None = None) ->
     }
     rows = zip(*(matched.jobs[column].tolist() for column in matched.jobs), strict=True)
     draft.files[_JOBS] = format_table(list(matched.jobs.columns), rows)
+    if "start" in draft.data:
+        at = parse_instant(draft.data["start"]).astimezone(UTC)
+        trace.report.notes.append(f"time 0 of the jobs becomes that of the base, {at:{_ISO}}")
     trace.report.notes.append(
         f"models by the rule {RULE} {VERSION}, seed {options.seed}: a trace names none"
     )
@@ -244,12 +262,11 @@ def _set_start(
         end = series.start.timestamp() + series.step_s * len(series.values)
         if not series.start <= at < datetime.fromtimestamp(end, UTC):
             raise ConfigError(
-                f"--start: time 0 is {at:%Y-%m-%dT%H:%M:%SZ} ({how}), but the series of {name} "
-                f"covers {series.start:%Y-%m-%dT%H:%M:%SZ} to "
-                f"{datetime.fromtimestamp(end, UTC):%Y-%m-%dT%H:%M:%SZ}"
+                f"--start: time 0 is {at:{_ISO}} ({how}), but the series of {name} covers "
+                f"{series.start:{_ISO}} to {datetime.fromtimestamp(end, UTC):{_ISO}}"
             )
     draft.data["start"] = at
-    report.notes.append(f"time 0 is {at:%Y-%m-%dT%H:%M:%SZ} ({how})")
+    report.notes.append(f"time 0 is {at:{_ISO}} ({how})")
 
 
 def put_network(
@@ -302,6 +319,11 @@ def put_network(
             )
     if len(set(names.values())) < len(names):
         raise ConfigError(f"--map: several names become one region: {names}")
+    unused = [name for name in network.names if name not in names]
+    if unused:
+        network.report.notes.append(
+            f"{len(unused)} regions of the file are not used, such as {unused[0]}"
+        )
     _put_links(draft, network, names)
 
 
