@@ -245,6 +245,21 @@ def test_topologies(name: str, nodes: int, links: int, labelled: int) -> None:
 # Small files, by hand.
 
 
+def test_own_columns(write: Callable[[str, str], Path]) -> None:
+    path = write(
+        "own.csv",
+        "who,at,from,to,n,took\nx,2024-03-31 01:59,2024-03-31 03:00,2024-03-31 04:00,4,5\n"
+        "y,2024-03-31 03:01,2024-03-31 03:01,2024-03-31 03:02,2,6\n",
+    )
+    columns = {"arrival": "at", "gpu_count": "n", "job_id": "who", "tz": "Europe/Berlin"}
+    jobs = read_jobs("jobs", [path], JobOptions(started="from", ended="to", **columns)).jobs
+    assert jobs["id"].tolist() == ["x", "y"]
+    assert jobs["arrival_s"].tolist() == [0, 120]  # the clock skips an hour between them
+    assert jobs["duration_s"].tolist() == [3600, 60]
+    jobs = read_jobs("jobs", [path], JobOptions(duration="took", **columns)).jobs
+    assert jobs["duration_s"].tolist() == [5, 6]
+
+
 def test_acme_recomputes_durations_and_says_so(write: Callable[[str, str], Path]) -> None:
     path = write(
         "kalos.csv",
@@ -763,3 +778,57 @@ def test_large_files_stay_cheap(tmp_path: Path) -> None:
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     result = json.loads(out.read_text())["philly-csv"]
     assert result["seconds"] < 30 and result["mb"] < 700
+
+
+def test_nothing_moves_in_time_unasked(run: ImportCommand, tmp_path: Path) -> None:
+    rows = "".join(f"2024-01-0{d} {h:02d}:00,{h}\n" for d in (1, 2) for h in range(24))
+    run.write({"p.csv": "t,p\n" + rows})
+    run.write({"new.csv": "at,n,s\n2024-01-01 06:00,1,900\n2024-01-01 07:30,2,900\n"})
+    run.write({"old.csv": "at,n,s\n2017-05-01 06:00,1,900\n"})
+    prices = [
+        "prices",
+        "p.csv",
+        "--time",
+        "t",
+        "--price",
+        "p",
+        "--tz",
+        "UTC",
+        "--unit",
+        "USD/MWh",
+        "--region",
+        "EU-West",
+    ]
+    jobs = ["--arrival", "at", "--gpu-count", "n", "--duration", "s", "--tz", "UTC"]
+
+    def arrivals(name: str) -> list[float]:
+        return [job.arrival_h or 0.0 for job in load_scenario(tmp_path / name).jobs]
+
+    def first_price(name: str) -> float:
+        return float(
+            build_instance(load_scenario(tmp_path / name), 0).arrays.price_usd_per_kwh[0, 0]
+        )
+
+    # Jobs first: time 0 is their first arrival, and prices are read from there on.
+    assert run.run("jobs", "new.csv", *jobs, "--out", "a.toml").code == 0
+    assert run.run(*prices, "--base", "a.toml", "--out", "b.toml").code == 0
+    assert (arrivals("b.toml"), first_price("b.toml")) == ([0, 1.5], 0.006)
+    # Prices first: jobs need to be told whether they move.
+    assert run.run(*prices, "--out", "c.toml").code == 0
+    refused = run.run("jobs", "new.csv", *jobs, "--base", "c.toml", "--out", "d.toml")
+    assert refused.code == 2
+    assert "--t0: time 0 of the base is 2024-01-01T00:00:00Z, but the first job" in refused.err
+    stay = ["--base", "c.toml", "--out", "d.toml", "--t0", "2024-01-01T00:00:00Z"]
+    assert run.run("jobs", "new.csv", *jobs, *stay).code == 0
+    assert (arrivals("d.toml"), first_price("d.toml")) == ([6, 7.5], 0.0)
+    move = ["--base", "c.toml", "--out", "e.toml", "--t0", "2017-05-01T06:00:00Z"]
+    moved = run.run("jobs", "old.csv", *jobs, *move)
+    assert "changed: 1 jobs moved in time: their time 0 becomes 2024-01-01T00:00:00Z" in moved.out
+    assert arrivals("e.toml") == [0]
+    # Old jobs, new prices: the option that moves them is named.
+    assert run.run("jobs", "old.csv", *jobs, "--out", "f.toml").code == 0
+    refused = run.run(*prices, "--base", "f.toml", "--out", "g.toml")
+    assert "--start: time 0 is 2017-05-01T06:00:00Z (the base's), but the series" in refused.err
+    start = ["--start", "2024-01-01T12:00:00Z", "--base", "f.toml", "--out", "g.toml"]
+    assert "time 0 was 2017-05-01T06:00:00Z in the base" in run.run(*prices, *start).out
+    assert first_price("g.toml") == 0.012

@@ -214,7 +214,7 @@ CASES = [
         "a zone where there is none to give",
         "tiresias F --tz UTC",
         TIRESIAS + T1,
-        r"error: --tz UTC: tiresias counts seconds from its own start",
+        r"error: No such option: --tz",
     ),
     # jobs that are odd
     Case(
@@ -346,6 +346,18 @@ CASES = [
     ),
     Case("option misspelt", "openb F --zero-gpu away", OPENB + O1, r"error: --zero-gpu: must be"),
     # other layouts
+    Case(
+        "jobs, no columns named",
+        "jobs F --tz UTC --arrival at --gpu-count n",
+        "at,n,s\n2024-01-01,1,60\n",
+        r"error: in\.csv: say which columns hold what, .*; it has: at, n, s",
+    ),
+    Case(
+        "jobs, duration and times",
+        "jobs F --tz UTC --arrival at --gpu-count n --duration s --started at --ended at",
+        "at,n,s\n2024-01-01,1,60\n",
+        r"error: in\.csv: say which columns hold what, ",
+    ),
     Case("not JSON", "philly F --tz UTC", "[{", r"error: in\.csv: not valid JSON: "),
     Case("JSON, no list", "philly F --tz UTC", "{}", r"error: .*must be a JSON list of jobs"),
     Case(

@@ -1,9 +1,11 @@
 """`python -m bace_env.io FORMAT FILE... --out scenario.toml`."""
 
+import inspect
 import io
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,9 +30,11 @@ with --strict such rows are refused unless an option asked for it.
 
 \b
 Examples:
-  python -m bace_env.io philly-csv philly.csv --tz America/Los_Angeles --out a.toml
-  python -m bace_env.io entsoe DE.csv --usd-rate 1.1 --region EU-Central --base a.toml --out b.toml
-  python -m bace_env.io skyplane throughput.csv latency.csv --gpus 32 --price 0.2 --out net.toml
+  python -m bace_env.io jobs jobs.csv --arrival submitted --duration seconds \\
+      --gpu-count gpus --tz Europe/Berlin --out a.toml
+  python -m bace_env.io entsoe DE.csv --usd-rate 1.1 --region EU-Central \\
+      --base a.toml --out b.toml
+  python -m bace_env.io skyplane throughput.csv latency.csv --gpus 32 --price 0.2 --out c.toml
   python -m eval.compare --scenario b.toml --policy bace --episodes 1
 """
 
@@ -38,7 +42,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=T
 
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="What to import.")]
-Out = Annotated[Path, typer.Option(metavar="FILE", help="The scenario to write (.toml).")]
+Out = Annotated[
+    Path, typer.Option(metavar="FILE", help="The scenario to write (.toml); carbon: .csv.")
+]
 Base = Annotated[
     str, typer.Option(metavar="NAME|FILE", help="Scenario that gives all that is not imported.")
 ]
@@ -100,6 +106,12 @@ def _chosen(values: dict[str, Any]) -> dict[str, Any]:
             option = {"job_gpus": "gpus", "pairs": "duplicates"}.get(name, name).replace("_", "-")
             raise ConfigError(f"--{option}: must be one of {', '.join(known)}, got {value!r}")
     return values
+
+
+def _given(options: Any) -> dict[str, Any]:
+    """The options that differ from their defaults, for the record in the scenario."""
+    values = {entry: getattr(options, entry.name) for entry in fields(options)}
+    return {entry.name: value for entry, value in values.items() if value != entry.default}
 
 
 def _require_libraries() -> None:
@@ -189,6 +201,24 @@ def _job_command(format_: str) -> Callable[..., None]:
         files: Files,
         out: Out,
         base: Base = "paper",
+        arrival: Annotated[
+            str | None, typer.Option(metavar="COLUMN", help="Time of submission.")
+        ] = None,
+        gpu_count: Annotated[
+            str | None, typer.Option(metavar="COLUMN", help="Number of GPUs.")
+        ] = None,
+        duration: Annotated[
+            str | None, typer.Option(metavar="COLUMN", help="Seconds that a job ran; or:")
+        ] = None,
+        started: Annotated[
+            str | None, typer.Option(metavar="COLUMN", help="Time of its start, and ...")
+        ] = None,
+        ended: Annotated[
+            str | None, typer.Option(metavar="COLUMN", help="... time of its end.")
+        ] = None,
+        job_id: Annotated[
+            str | None, typer.Option(metavar="COLUMN", help="Name of a job, if there is one.")
+        ] = None,
         tz: Tz = None,
         zero_gpu: Annotated[
             str | None, typer.Option(metavar="RULE", help="drop (default), keep (1 GPU), error.")
@@ -239,16 +269,16 @@ def _job_command(format_: str) -> Callable[..., None]:
             float, typer.Option(metavar="SHARE", help="Error of the duration aimed at.")
         ] = 0.01,
         service: Annotated[
-            str, typer.Option(metavar="HOW", help="philly: wall, or sum of attempts.")
+            str, typer.Option(metavar="HOW", help="Duration: wall, or sum of attempts.")
         ] = "wall",
         steps_per_s: Annotated[
-            float | None, typer.Option(metavar="NUMBER", help="gavel: of every job.")
+            float | None, typer.Option(metavar="NUMBER", help="Of every job.")
         ] = None,
         throughputs: Annotated[
-            Path | None, typer.Option(metavar="JSON", help="gavel: table of steps per second.")
+            Path | None, typer.Option(metavar="JSON", help="Table of steps per second.")
         ] = None,
         worker_type: Annotated[
-            str | None, typer.Option(metavar="TYPE", help="gavel: which of the table's GPUs.")
+            str | None, typer.Option(metavar="TYPE", help="Which of the table's GPUs.")
         ] = None,
         time_format: TimeFormat = None,
         ambiguous: Ambiguous = None,
@@ -267,6 +297,8 @@ def _job_command(format_: str) -> Callable[..., None]:
 
         reading = _chosen(
             {
+                "arrival": arrival, "gpu_count": gpu_count, "duration": duration,
+                "started": started, "ended": ended, "job_id": job_id,
                 "tz": tz, "time_format": time_format, "service": service,
                 "steps_per_s": steps_per_s, "worker_type": worker_type, "states": tuple(state),
                 "throughputs": None if throughputs is None else str(throughputs),
@@ -282,11 +314,11 @@ def _job_command(format_: str) -> Callable[..., None]:
         rule["batches"] = _whole_numbers(batches)
         with job.busy("reading the trace"):
             draft = job.draft()
-            trace = read_jobs(format_, files, JobOptions(**reading))
+            options = JobOptions(**reading)
+            trace = read_jobs(format_, files, options)
             put_jobs(draft, trace, MatchOptions(**rule))
-            named = {"rule": RULE, "rule_version": VERSION}
-            kept = {k: v for k, v in reading.items() if v not in (None, ())}
-            kept |= named | {f"rule_{k}": v for k, v in rule.items() if v is not None}
+            kept = _given(options) | {"rule": RULE, "rule_version": VERSION}
+            kept |= {f"rule_{k}": v for k, v in rule.items() if v is not None}
         job.finish(draft, trace.report, kept, name)
 
     return command
@@ -309,7 +341,7 @@ def _series_command(format_: str) -> Callable[..., None]:
             typer.Option(metavar="NAME", help="Region of each series, in order; repeatable."),
         ] = [],  # noqa: B006
         time: Annotated[
-            str | None, typer.Option(metavar="COLUMN", help="prices: column of the times.")
+            str | None, typer.Option(metavar="COLUMN", help="Column of the times.")
         ] = None,
         price: Annotated[
             list[str],
@@ -346,17 +378,15 @@ def _series_command(format_: str) -> Callable[..., None]:
             str | None, typer.Option(metavar="RULE", help="error, hold, interpolate.")
         ] = None,
         start_time: Annotated[
-            str | None, typer.Option(metavar="TIME", help="citylearn: instant of the first row.")
+            str | None, typer.Option(metavar="TIME", help="Instant of the first row.")
         ] = None,
         sequence: Annotated[
-            str | None, typer.Option(metavar="NAME", help="entsoe: of the column Sequence.")
+            str | None, typer.Option(metavar="NAME", help="Of the column Sequence.")
         ] = None,
         area: Annotated[
-            str | None, typer.Option(metavar="NAME", help="entsoe: of the column Area.")
+            str | None, typer.Option(metavar="NAME", help="Of the column Area.")
         ] = None,
-        basis: Annotated[
-            str | None, typer.Option(metavar="WHICH", help="carbon: direct or lca.")
-        ] = None,
+        basis: Annotated[str | None, typer.Option(metavar="WHICH", help="direct or lca.")] = None,
         time_format: TimeFormat = None,
         ambiguous: Ambiguous = None,
         nonexistent: Nonexistent = None,
@@ -387,7 +417,8 @@ def _series_command(format_: str) -> Callable[..., None]:
         )  # fmt: skip
         _chosen({"beyond": beyond})
         with job.busy("reading series"):
-            found = read_series(format_, files, SeriesOptions(**reading))
+            options = SeriesOptions(**reading)
+            found = read_series(format_, files, options)
             if carbon:
                 names = region or [Path(file).stem for file in files]
                 if len(set(names)) != len(found.series):
@@ -400,8 +431,8 @@ def _series_command(format_: str) -> Callable[..., None]:
             draft = job.draft()
             rule: Any = beyond
             put_prices(draft, found, region, beyond=rule, start=start)
-        kept = {k: v for k, v in reading.items() if v not in (None, ())} | {"beyond": beyond}
-        job.finish(draft, found.report, kept | {"regions": tuple(region)}, name)
+        kept = _given(options) | {"beyond": beyond, "regions": tuple(region)}
+        job.finish(draft, found.report, kept, name)
 
     return command
 
@@ -428,23 +459,19 @@ def _network_command(format_: str) -> Callable[..., None]:
         ] = [],  # noqa: B006
         unit: Annotated[
             str | None,
-            typer.Option(
-                metavar="UNIT", help="matrix: Gbit/s, Mbit/s, bit/s, ms, 'ms RTT', USD/GB."
-            ),
+            typer.Option(metavar="UNIT", help="Gbit/s, Mbit/s, bit/s, ms, 'ms RTT', USD/GB."),
         ] = None,
         capacity: Annotated[
-            float | None, typer.Option(metavar="GBPS", help="topology: of links without a speed.")
+            float | None, typer.Option(metavar="GBPS", help="Of links without a speed.")
         ] = None,
         disconnected: Annotated[
             str | None,
-            typer.Option(metavar="RULE", help="topology: error (default), keep without a link."),
+            typer.Option(metavar="RULE", help="error (default), keep without a link."),
         ] = None,
         tier: Annotated[
-            str, typer.Option(metavar="TIER", help="skyplane: PREMIUM, STANDARD or any.")
+            str, typer.Option(metavar="TIER", help="PREMIUM, STANDARD or any.")
         ] = "PREMIUM",
-        rtt: Annotated[
-            str, typer.Option(metavar="WHICH", help="skyplane: min, avg or max.")
-        ] = "avg",
+        rtt: Annotated[str, typer.Option(metavar="WHICH", help="min, avg or max.")] = "avg",
         duplicates: Annotated[
             str | None,
             typer.Option(
@@ -475,13 +502,14 @@ def _network_command(format_: str) -> Callable[..., None]:
         with job.busy("reading the network"):
             if format_ == "topology" and gpus is None and not region:
                 reading["regions"] = tuple(rename)
-            found = read_network(format_, files, NetworkOptions(**reading))
+            options = NetworkOptions(**reading)
+            found = read_network(format_, files, options)
             if table:
                 _finish_pairs(job, found)
                 return
             draft = job.draft()
             put_network(draft, found, rename=rename, regions=region, gpus=gpus, price=price)
-        kept = {k: v for k, v in reading.items() if v not in (None, ())}
+        kept = _given(options)
         kept |= {k: v for k, v in {"gpus": gpus, "price": price}.items() if v is not None}
         job.finish(draft, found.report, kept | {"map": tuple(map_)}, name)
 
@@ -520,11 +548,11 @@ def _cluster_command(format_: str) -> Callable[..., None]:
             "delimiter": delimiter,
             "encoding": encoding,
         }
-        counts, report = read_cluster(files, ClusterOptions(**reading))
+        options = ClusterOptions(**reading)
+        counts, report = read_cluster(files, options)
         draft = job.draft()
         put_gpus(draft, counts, region, report)
-        kept = {k: v for k, v in reading.items() if v is not None} | {"regions": tuple(region)}
-        job.finish(draft, report, kept, name)
+        job.finish(draft, report, _given(options) | {"regions": tuple(region)}, name)
 
     return command
 
@@ -551,6 +579,7 @@ def _mapping(entries: Sequence[str]) -> dict[str, str]:
 
 #: Name -> what it is, short enough for a line of --help; the readers' tables hold the same names.
 _ABOUT: dict[str, tuple[Callable[[str], Callable[..., None]], str]] = {
+    "jobs": (_job_command, "Jobs: any CSV; options say what is what"),
     "philly": (_job_command, "Jobs: Microsoft Philly cluster_job_log (JSON)"),
     "philly-csv": (_job_command, "Jobs: Philly, flat CSV (timestamp,duration,...)"),
     "helios": (_job_command, "Jobs: SenseTime Helios cluster_log.csv"),
@@ -569,8 +598,61 @@ _ABOUT: dict[str, tuple[Callable[[str], Callable[..., None]], str]] = {
     "topology": (_network_command, "Links: GraphML or GML, widest path"),
     "cluster": (_cluster_command, "GPUs: node list, GPU counts or cluster spec"),
 }
+#: Options that only some formats of a kind have; the others do not know them.
+_ONLY = {
+    "arrival": ["jobs"],
+    "gpu_count": ["jobs"],
+    "duration": ["jobs"],
+    "started": ["jobs"],
+    "ended": ["jobs"],
+    "job_id": ["jobs"],
+    "service": ["philly"],
+    "steps_per_s": ["gavel"],
+    "throughputs": ["gavel"],
+    "worker_type": ["gavel"],
+    "state": ["philly", "helios", "acme", "pai", "openb"],
+    "time": ["prices"],
+    "price": ["prices", "citylearn", "skyplane", "matrix", "topology"],
+    "unit": ["prices", "citylearn", "sustain-cluster", "entsoe", "matrix"],
+    "start_time": ["citylearn"],
+    "sequence": ["entsoe"],
+    "area": ["entsoe"],
+    "basis": ["carbon"],
+    "capacity": ["topology"],
+    "disconnected": ["topology"],
+    "tier": ["skyplane"],
+    "rtt": ["skyplane"],
+}
+_NOT = {
+    "tz": ["pai", "openb", "gavel", "tiresias", "citylearn", "carbon"],
+    "ambiguous": ["pai", "openb", "gavel", "tiresias", "citylearn", "carbon"],
+    "nonexistent": ["pai", "openb", "gavel", "tiresias", "citylearn", "carbon"],
+    "time_format": ["pai", "openb", "gavel", "tiresias", "citylearn", "carbon", "entsoe"],
+    "delimiter": ["philly", "gavel", "topology"],
+    "encoding": ["philly", "topology"],
+    "duplicates": ["matrix", "topology"],
+    "usd_rate": ["carbon"],
+    "base": ["carbon"],
+    "start": ["carbon"],
+    "beyond": ["carbon"],
+    "name": ["carbon"],
+}
+
+
+def _with_own_options(command: Callable[..., None], format_: str) -> Callable[..., None]:
+    """The command without the options that its format does not have."""
+    signature = inspect.signature(command)
+    own = [
+        parameter
+        for name, parameter in signature.parameters.items()
+        if format_ in _ONLY.get(name, [format_]) and format_ not in _NOT.get(name, [])
+    ]
+    command.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+    return command
+
+
 for _name, (_make, _about) in _ABOUT.items():
-    app.command(_name, help=f"{_about}.")(_make(_name))
+    app.command(_name, help=f"{_about}.")(_with_own_options(_make(_name), _name))
 
 
 def _complain(message: object) -> None:

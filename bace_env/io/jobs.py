@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -33,6 +34,12 @@ class JobOptions:
     None in an option of the second group means its default, which `--strict` then refuses to apply.
 
     Attributes:
+        arrival: Generic CSV: column of the time of submission.
+        duration: Generic CSV: column of the seconds that a job ran, or `started` and `ended`.
+        started: Generic CSV: column of the time of the start.
+        ended: Generic CSV: column of the time of the end.
+        gpu_count: Generic CSV: column of the number of GPUs.
+        job_id: Generic CSV: column of a name; None: none.
         tz: Time zone of times without an offset.
         time_format: strptime format of the times, where they are not ISO 8601.
         service: Philly: `wall` (last end - first start) or `attempts` (their sum, without gaps).
@@ -52,6 +59,12 @@ class JobOptions:
         encoding: Of text tables.
     """
 
+    arrival: str | None = None
+    duration: str | None = None
+    started: str | None = None
+    ended: str | None = None
+    gpu_count: str | None = None
+    job_id: str | None = None
     tz: str | None = None
     time_format: str | None = None
     service: Literal["wall", "attempts"] = "wall"
@@ -78,10 +91,14 @@ class Trace(NamedTuple):
         jobs: By arrival, then line: `id` (unique), `arrival_s` from time 0, `duration_s`, `gpus`
             (whole, >= 1), `line` in the file.
         report: What was done to get there.
+        start: Instant of time 0; None where a trace counts seconds from a start of its own.
+        placed: Whether an option chose time 0; else it is the first arrival.
     """
 
     jobs: pd.DataFrame
     report: Report
+    start: datetime | None = None
+    placed: bool = False
 
 
 # What a format's reader makes of a file, before any decision: one row per row of the file with
@@ -111,11 +128,12 @@ def read_jobs(name: str, files: Sequence[str | Path], options: JobOptions | None
     _check_options(name, options)
     report = Report(name, files=[Path(file).name for file in files])
     raw = JOB_FORMATS[name].read(files, options, report)
-    jobs = _clean(raw, options, report)
+    jobs, zero_s = _clean(raw, options, report)
     if jobs.empty:
         why = "; ".join(f"{reason}: {n}" for reason, n in report.rejected.items())
         raise ConfigError(f"{report.files[0]}: no job is left of {report.rows_read} rows; {why}")
-    return Trace(jobs, report)
+    start = datetime.fromtimestamp(zero_s, UTC) if JOB_FORMATS[name].calendar else None
+    return Trace(jobs, report, start, options.t0 is not None)
 
 
 def _check_options(name: str, options: JobOptions) -> None:
@@ -127,6 +145,11 @@ def _check_options(name: str, options: JobOptions) -> None:
     for option, value in gavel_only.items():
         if value is not None and name != "gavel":
             raise ConfigError(f"--{option}: goes with the format gavel, got {value!r} with {name}")
+    if name != "jobs":
+        generic = ("arrival", "duration", "started", "ended", "gpu_count", "job_id")
+        for option in generic:
+            if getattr(options, option) is not None:
+                raise ConfigError(f"--{option.replace('_', '-')}: goes with the format jobs")
     if options.service != "wall" and name != "philly":
         raise ConfigError(f"--service {options.service}: goes with the format philly, got {name}")
     if options.tz is not None and not JOB_FORMATS[name].calendar:
@@ -135,8 +158,8 @@ def _check_options(name: str, options: JobOptions) -> None:
         )
 
 
-def _clean(raw: pd.DataFrame, options: JobOptions, report: Report) -> pd.DataFrame:
-    """Count, reject for one reason each, decide, sort, set time 0."""
+def _clean(raw: pd.DataFrame, options: JobOptions, report: Report) -> tuple[pd.DataFrame, float]:
+    """Count, reject for one reason each, decide, sort, set time 0 (which comes back, too)."""
     _describe(raw, report)
     left = raw
     for reason in [r for r in raw["reject"].unique() if r]:
@@ -154,13 +177,13 @@ def _clean(raw: pd.DataFrame, options: JobOptions, report: Report) -> pd.DataFra
     left = _drop(left, bad, "no arrival time", report)
     left = _decide_times(left, options, report)
     left = left.sort_values("arrival_s", kind="stable")  # at equal times as in the file
-    left = _from_time_zero(left, options, report)
+    left, zero_s = _from_time_zero(left, options, report)
     if options.first is not None and options.first < len(left):
         late = np.arange(len(left)) >= options.first
         left = _drop(left, late, f"after the first {options.first}", report, asked=True)
     report.rows_kept = len(left)
     if left.empty:
-        return left
+        return left, zero_s
     jobs = pd.DataFrame(
         {
             "id": _unique_ids(left, report),
@@ -172,7 +195,7 @@ def _clean(raw: pd.DataFrame, options: JobOptions, report: Report) -> pd.DataFra
     )
     report.found["GPU-hours kept"] = float((jobs["gpus"] * jobs["duration_s"]).sum() / 3600)
     report.span |= {"last arrival (h)": f"{jobs['arrival_s'].iloc[-1] / 3600:.6g}"}
-    return jobs
+    return jobs, zero_s
 
 
 def _describe(raw: pd.DataFrame, report: Report) -> None:
@@ -250,10 +273,12 @@ def _decide_times(left: pd.DataFrame, options: JobOptions, report: Report) -> pd
     return _drop(left, none, "duration of zero", report, asked=asked, policy=policy)
 
 
-def _from_time_zero(left: pd.DataFrame, options: JobOptions, report: Report) -> pd.DataFrame:
-    """Arrivals counted from time 0."""
+def _from_time_zero(
+    left: pd.DataFrame, options: JobOptions, report: Report
+) -> tuple[pd.DataFrame, float]:
+    """Arrivals counted from time 0, and time 0 in seconds of the trace."""
     if left.empty:
-        return left
+        return left, 0.0
     calendar = JOB_FORMATS[report.format].calendar
     if options.t0 is None:
         zero, how = float(left["arrival_s"].iloc[0]), "the first kept arrival"
@@ -267,7 +292,7 @@ def _from_time_zero(left: pd.DataFrame, options: JobOptions, report: Report) -> 
     else:
         report.span |= {"from second": f"{first:.12g}", "to second": f"{last:.12g}"}
     report.notes.append(f"time 0 is {_stamp(zero) if calendar else f'second {zero:.12g}'} ({how})")
-    return left.assign(arrival_s=left["arrival_s"] - zero)
+    return left.assign(arrival_s=left["arrival_s"] - zero), zero
 
 
 def _stamp(epoch_s: float) -> str:
@@ -341,6 +366,35 @@ def _epoch(
 def _to_epoch(stamps: "pd.Series[pd.Timestamp]") -> "pd.Series[float]":
     micros = stamps.astype("datetime64[us, UTC]").astype("int64").astype(float)
     return (micros / 1e6).where(stamps.notna())
+
+
+def _read_generic(files: Sequence[str | Path], options: JobOptions, report: Report) -> pd.DataFrame:
+    path = _one(files, "jobs")
+    by_times = options.started is not None and options.ended is not None
+    spans = [options.duration] if options.duration else [options.started, options.ended]
+    named = [options.arrival, options.gpu_count, *spans]
+    if None in named or (options.duration is not None) == by_times:
+        header = ", ".join(map(str, _table(path, [], options, Report("")).columns))
+        raise ConfigError(
+            f"{path}: say which columns hold what, --arrival COLUMN --gpu-count COLUMN and "
+            f"--duration COLUMN, or --started and --ended; it has: {header}"
+        )
+    needs = [name for name in [*named, options.job_id] if name is not None]
+    frame = _table(path, needs, options, report)
+    columns: dict[str, Any] = {
+        "arrival_s": _epoch(frame, str(options.arrival), options, report),
+        "gpus": numbers(frame[str(options.gpu_count)]),
+    }
+    if options.job_id is not None:
+        columns["id"] = frame[options.job_id]
+    if options.duration is not None:
+        columns["duration_s"] = numbers(frame[options.duration])
+        report.units = {"duration": "s"}
+    else:
+        columns["start_s"] = _epoch(frame, str(options.started), options, report)
+        columns["end_s"] = _epoch(frame, str(options.ended), options, report)
+        report.units = {"duration": f"s, {options.ended} - {options.started}"}
+    return _frame(frame.index, **columns)
 
 
 def _read_philly_csv(
@@ -669,6 +723,7 @@ class JobFormat(NamedTuple):
 
 
 JOB_FORMATS = {
+    "jobs": JobFormat(_read_generic, True, "any CSV with columns of arrival, duration and GPUs"),
     "philly": JobFormat(_read_philly, True, "Microsoft Philly cluster_job_log (JSON)"),
     "philly-csv": JobFormat(
         _read_philly_csv, True, "the flat Philly CSV (timestamp,duration,num_gpus,...)"

@@ -186,12 +186,31 @@ def put_jobs(draft: Draft, trace: Trace, options: MatchOptions | None = None) ->
     }
     rows = zip(*(matched.jobs[column].tolist() for column in matched.jobs), strict=True)
     draft.files[_JOBS] = format_table(list(matched.jobs.columns), rows)
-    if "start" in draft.data:
-        at = parse_instant(draft.data["start"]).astimezone(UTC)
-        trace.report.notes.append(f"time 0 of the jobs becomes that of the base, {at:{_ISO}}")
+    _place_jobs(draft, trace)
     trace.report.notes.append(
         f"models by the rule {RULE} {VERSION}, seed {options.seed}: a trace names none"
     )
+
+
+def _place_jobs(draft: Draft, trace: Trace) -> None:
+    """Time 0 of a trace with a calendar and that of its base are one: nothing moves unasked."""
+    given = draft.data.get("start")
+    if given is None:
+        if trace.start is not None:
+            draft.data["start"] = trace.start
+        return
+    at = parse_instant(given).astimezone(UTC)
+    if trace.start is not None and trace.start != at and not trace.placed:
+        raise ConfigError(
+            f"--t0: time 0 of the base is {at:{_ISO}}, but the first job arrives at "
+            f"{trace.start:{_ISO}}: say --t0 {at:{_ISO}} (jobs stay where they are in time) or "
+            f"--t0 {trace.start:{_ISO}} (the trace moves to the base's time 0)"
+        )
+    if trace.start != at:
+        trace.report.change(
+            f"jobs moved in time: their time 0 becomes {at:{_ISO}}, that of the base",
+            len(trace.jobs), asked=True,
+        )  # fmt: skip
 
 
 def put_prices(
@@ -265,6 +284,9 @@ def _set_start(
                 f"--start: time 0 is {at:{_ISO}} ({how}), but the series of {name} covers "
                 f"{series.start:{_ISO}} to {datetime.fromtimestamp(end, UTC):{_ISO}}"
             )
+    before = None if given is None else parse_instant(given).astimezone(UTC)
+    if before is not None and before != at:
+        report.notes.append(f"time 0 was {before:{_ISO}} in the base: its jobs move along")
     draft.data["start"] = at
     report.notes.append(f"time 0 is {at:{_ISO}} ({how})")
 
