@@ -13,6 +13,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+from command_line import CommandLine
 from import_command import ImportCommand
 
 from bace_env.config import load_scenario
@@ -589,8 +590,12 @@ def test_ladder_agrees_with_its_dimensions() -> None:
 # From files to a comparison.
 
 
+@pytest.mark.jit
 def test_imports_compose_and_run(
-    run: ImportCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: ImportCommand,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     jobs = "".join(f"{i},{1 + i % 4},{600 * i},1,m,{900 + i},1\n" for i in range(8))
     header = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n"
@@ -633,13 +638,10 @@ def test_imports_compose_and_run(
     assert a.price_usd_per_kwh[1, :2] == pytest.approx([0.003, 0.004])
     assert a.link_bytes_per_s[0].tolist() == [0, 5e9 / 8, 4e9 / 8]
     assert instance.price_end_s == 47.25 * 3600  # the end of A and C, for they may not be held
-    done = subprocess.run(
-        [sys.executable, "-m", "eval.compare", "--scenario", "all.toml", "--policy", "bace",
-         "--episodes", "1", "--no-baselines", "--check"],
-        cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "Checked: 1 schedules" in done.stdout
+    policy = ["--policy", "bace", "--no-baselines", "--episodes", "1", "--check"]
+    outcome = CommandLine(tmp_path, monkeypatch, capsys).run("--scenario", "all.toml", *policy)
+    assert outcome.code == 0, outcome.err
+    assert "Checked: 1 schedules" in outcome.out
 
 
 def test_a_region_that_is_repriced_keeps_the_others(run: ImportCommand, tmp_path: Path) -> None:
@@ -772,7 +774,7 @@ def test_loading_what_was_imported_needs_no_library(run: ImportCommand, tmp_path
 
 
 def test_large_files_stay_cheap(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "imports.py"), "--rows", "50000"]
+    command = [sys.executable, str(ROOT / "benchmarks" / "imports.py"), "--rows", "20000"]
     out = tmp_path / "times.json"
     command += ["--case", "philly-csv", "--json", str(out)]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)

@@ -574,7 +574,7 @@ CASES = [
         "misspelt by its source",
         f"skyplane F {NET}",
         SKY.replace("received", "recieved") + SKY_A + SKY_B,
-        r"series: of gbps, ordered pairs 2, of all 2, lowest 1, median 1\.5, highest 2",
+        r"series of gbps, ordered pairs 2, of all 2, lowest 1, median 1\.5, highest 2",
     ),
     Case(
         "blank, negative, failed",

@@ -31,7 +31,7 @@ def absolute_imports(source: str) -> Iterator[tuple[int, str]]:
 
 
 def test_compare_imports_neither_learning_nor_plotting_libraries() -> None:
-    heavy = ["torch", "stable_baselines3", "tensorboard", "matplotlib", "pandas"]
+    heavy = ["torch", "stable_baselines3", "tensorboard", "matplotlib", "pandas", "networkx"]
     program = f"import sys, eval.compare; print(*(m for m in {heavy} if m in sys.modules))"
     result = subprocess.run(
         [sys.executable, "-c", program],

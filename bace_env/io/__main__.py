@@ -4,6 +4,7 @@ import inspect
 import io
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -191,9 +192,10 @@ class _Job:
                 sys.stdout.write(text)
             else:
                 write_atomically(Path(self._json), text.encode())
-        for line in report.lines():
+        for line in [*report.lines(), f"wrote: {', '.join(map(str, written))}"]:
+            if self._console.is_terminal:  # in a pipe a line stays a line
+                line = textwrap.fill(line, self._console.width, subsequent_indent="  ")
             self._console.print(line)
-        self._console.print(f"wrote: {', '.join(map(str, written))}")
 
 
 def _job_command(format_: str) -> Callable[..., None]:

@@ -228,7 +228,14 @@ def _drop(
     n = int(np.count_nonzero(mask))
     if n == 0:
         return frame
-    first = example(frame[["id", "arrival_s", "duration_s", "gpus"]], mask)
+    row = frame[np.asarray(mask)].iloc[:1]
+    arrival = row["arrival_s"].iloc[0]
+    if JOB_FORMATS[report.format].calendar and abs(arrival) <= _MOST_SECONDS:
+        arrival = _stamp(arrival)
+    first = (
+        f"line {row.index[0]}: {row['id'].iloc[0] or 'no id'}, arrival {arrival}, "
+        f"{row['duration_s'].iloc[0]:g} s, {row['gpus'].iloc[0]:g} GPUs"
+    )
     if policy == "error":
         raise ConfigError(f"{report.files[0]}: {n} rows: {reason} (first: {first})")
     report.reject(reason, n, first, asked=asked)

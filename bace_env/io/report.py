@@ -96,12 +96,12 @@ class Report:
         if self.span:
             lines.append(" ".join(["span:", *(f"{k} {v}" for k, v in self.span.items())]))
         for entry in self.coverage:
-            parts = (f"{k} {_number(v)}" for k, v in entry.items() if v not in (None, 0, ""))
-            lines.append(f"series: {', '.join(parts)}")
+            parts = [f"{k} {_number(v)}" for k, v in entry.items() if v not in (None, 0, "")]
+            lines.append(f"series {', '.join(parts)}")
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"warning: {warning}" for warning in self.warnings]
         return lines
 
 
 def _number(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
