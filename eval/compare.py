@@ -1,9 +1,8 @@
 """`python -m eval.compare`: policies side by side on the same workloads."""
 
-import io
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from agents.policy import REGISTRY, make_policy
+from bace_env.command import integer, run_command
 from bace_env.config import load_scenario, preset_names
-from bace_env.errors import BaceError, ConfigError
+from bace_env.errors import ConfigError
 from bace_env.scenario import build_instance, episode_seed
 from eval import report
 from eval.experiment import Comparison, Request, run_comparison
@@ -37,24 +37,7 @@ Examples:
   python -m eval.compare --policy my.py:Mine --scenario my.toml --out runs/mine
 """
 
-_INTERRUPTED = 130  # as a shell says it
-
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-def _integer(least: int, most: int) -> Callable[[str], int]:
-    """A parser of option values whose error gives the rule and the value."""
-
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if not least <= value <= most:
-            raise typer.BadParameter(f"must be an integer from {least} to {most}, got {text!r}")
-        return value
-
-    return parse
 
 
 @app.command(help=_HELP)
@@ -66,12 +49,12 @@ def compare(
         str, typer.Option(metavar="NAME|FILE", help="Preset or TOML file.")
     ] = "paper",
     episodes: Annotated[
-        int, typer.Option(parser=_integer(1, 10**6), metavar="N", help="Workloads drawn.")
+        int, typer.Option(parser=integer(1, 10**6), metavar="N", help="Workloads drawn.")
     ] = 100,
     seed: Annotated[
         int,
         typer.Option(
-            parser=_integer(0, 2**53 - 1),
+            parser=integer(0, 2**53 - 1),
             metavar="S",
             help="Seed of the workloads and of random policies.",
         ),
@@ -81,7 +64,7 @@ def compare(
         typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario field; repeatable."),
     ] = [],  # noqa: B006
     workers: Annotated[
-        int, typer.Option(parser=_integer(1, 1000), metavar="N", help="Processes.")
+        int, typer.Option(parser=integer(1, 1000), metavar="N", help="Processes.")
     ] = 1,
     json_: Annotated[
         str | None, typer.Option("--json", metavar="FILE|-", help="Write the results as JSON.")
@@ -178,30 +161,9 @@ def _run(request: Request, seed: int, episodes: int, workers: int) -> Comparison
         )
 
 
-def _complain(message: object) -> None:
-    """Print on one line, whatever the message holds."""
-    line = "".join(char if char.isprintable() else " " for char in str(message))
-    print(line, file=sys.stderr)
-
-
 def main() -> None:
     """Entry point: one line and exit code 2 on bad input, 1 where a policy or a check fails."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that is not Unicode
-    try:
-        code = app(prog_name="python -m eval.compare", standalone_mode=False)
-    except (typer.TyperException, ConfigError) as error:
-        message = error.format_message() if isinstance(error, typer.TyperException) else error
-        _complain(f"error: {message}")
-        code = 2
-    except (BaceError, OSError) as error:  # OSError: such as a full disk
-        _complain(f"error: {error}")
-        code = 1
-    except KeyboardInterrupt:
-        code = _INTERRUPTED
-    if code == _INTERRUPTED:  # typer makes it the code of Ctrl-C, too
-        _complain("interrupted")
-    sys.exit(code)
+    run_command(app, "python -m eval.compare")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """`python -m bace_env.io FORMAT FILE... --out scenario.toml`."""
 
 import inspect
-import io
 import json
 import sys
 import textwrap
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from bace_env.errors import BaceError, ConfigError
+from bace_env.command import integer, run_command
+from bace_env.errors import ConfigError
 from bace_env.files import require_parent, write_atomically
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from bace_env.io.scenario_files import Draft
 
 _NEEDS = ("pandas", "networkx", "tomli_w")
-_INTERRUPTED = 130  # as a shell says it
-
 _HELP = """Turn job traces, prices, bandwidth and topologies into a scenario file.
 
 An import replaces one part of a base scenario (--base: a preset or a file), so that the output of
@@ -39,7 +37,7 @@ Examples:
   python -m eval.compare --scenario b.toml --policy bace --episodes 1
 """
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=_HELP)
+app = typer.Typer(add_completion=False, rich_markup_mode=None, help=_HELP)
 
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="What to import.")]
@@ -251,7 +249,8 @@ def _job_command(format_: str) -> Callable[..., None]:
             ),
         ] = None,
         first: Annotated[
-            int | None, typer.Option(metavar="N", min=1, help="Only the N earliest jobs.")
+            int | None,
+            typer.Option(metavar="N", parser=integer(1, 10**9), help="Only the N earliest jobs."),
         ] = None,
         models: Annotated[
             str, typer.Option(metavar="WHICH", help="Of the rule: ladder, or base's own.")
@@ -446,7 +445,11 @@ def _network_command(format_: str) -> Callable[..., None]:
         base: Base = "paper",
         gpus: Annotated[
             int | None,
-            typer.Option(metavar="N", min=1, help="New regions of N GPUs instead of base's."),
+            typer.Option(
+                metavar="N",
+                parser=integer(1, 10**6),
+                help="New regions of N GPUs instead of base's.",
+            ),
         ] = None,
         price: Annotated[
             float | None, typer.Option(metavar="USD", help="Per kWh, of new regions.")
@@ -471,8 +474,9 @@ def _network_command(format_: str) -> Callable[..., None]:
             typer.Option(metavar="RULE", help="error (default), keep without a link."),
         ] = None,
         tier: Annotated[
-            str, typer.Option(metavar="TIER", help="PREMIUM, STANDARD or any.")
-        ] = "PREMIUM",
+            str | None,
+            typer.Option(metavar="TIER", help="PREMIUM (default), STANDARD or any."),
+        ] = None,
         rtt: Annotated[str, typer.Option(metavar="WHICH", help="min, avg or max.")] = "avg",
         duplicates: Annotated[
             str | None,
@@ -657,30 +661,11 @@ for _name, (_make, _about) in _ABOUT.items():
     app.command(_name, help=f"{_about}.")(_with_own_options(_make(_name), _name))
 
 
-def _complain(message: object) -> None:
-    """Print on one line, whatever the message holds."""
-    line = "".join(char if char.isprintable() else " " for char in str(message))
-    print(line, file=sys.stderr)
-
-
 def main() -> None:
     """Entry point: one line and exit code 2 on bad input."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that is not Unicode
-    try:
-        code = app(prog_name="python -m bace_env.io", standalone_mode=False)
-    except (typer.TyperException, ConfigError) as error:
-        message = error.format_message() if isinstance(error, typer.TyperException) else error
-        _complain(f"error: {message}")
-        code = 2
-    except (BaceError, OSError) as error:  # OSError: such as a full disk
-        _complain(f"error: {error}")
-        code = 1
-    except KeyboardInterrupt:
-        code = _INTERRUPTED
-    if code == _INTERRUPTED:  # typer makes it the code of Ctrl-C, too
-        _complain("interrupted")
-    sys.exit(code)
+    if len(sys.argv) == 1:
+        sys.argv.append("--help")
+    run_command(app, "python -m bace_env.io")
 
 
 if __name__ == "__main__":

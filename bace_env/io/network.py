@@ -23,7 +23,7 @@ class NetworkOptions:
     """What a file does not say, and what is to be done with its odd rows.
 
     Attributes:
-        tier: Skyplane: network tier of both ends, or `any`.
+        tier: Skyplane: network tier of both ends, or `any`; None: PREMIUM.
         rtt: Skyplane: which of the round-trip times.
         duplicates: Several rows for one pair: their `median`, or `first`, `last`, `mean`, `error`.
         unit: Matrix: `Gbit/s`, `Mbit/s`, `bit/s`, `ms` (one way), `ms RTT`, or `USD/GB`.
@@ -34,7 +34,7 @@ class NetworkOptions:
         encoding: Of text tables.
     """
 
-    tier: Literal["PREMIUM", "STANDARD", "any"] = "PREMIUM"
+    tier: Literal["PREMIUM", "STANDARD", "any"] | None = None
     rtt: Literal["min", "avg", "max"] = "avg"
     duplicates: Literal["median", "first", "last", "mean", "error"] | None = None
     unit: str | None = None
@@ -166,9 +166,11 @@ def _read_skyplane(file: str | Path, options: NetworkOptions, report: Report) ->
     rows = frame.rename(columns=ends)
     failed = rows["success"].str.lower() != "true" if "success" in rows else _none(rows)
     rows = _reject(rows, failed, "measurement failed", report)
-    if options.tier != "any":
-        other = (rows["source_tier"] != options.tier) | (rows["target_tier"] != options.tier)
-        rows = _reject(rows, other, f"tier other than {options.tier}", report, asked=True)
+    tier = options.tier or "PREMIUM"
+    if tier != "any":
+        other = (rows["source_tier"] != tier) | (rows["target_tier"] != tier)
+        asked = options.tier is not None
+        rows = _reject(rows, other, f"tier other than {tier}", report, asked=asked)
     rows = _reject(rows, is_blank(rows[value]), f"no {value}", report)
     rows = rows.assign(value=numbers(rows[value]) * factor)
     bad = rows["value"].isna() | (rows["value"] < 0)

@@ -100,7 +100,8 @@ class Draft:
         files = dict(self.files)
         if _JOBS in files:  # a job of each model and batch size stands for the others
             files[_JOBS] = _sample(files[_JOBS])
-        Sampler(parse_scenario(with_files(self.data, "(imported)", files.__getitem__)))
+        label = "(imported)"
+        Sampler(parse_scenario(with_files(self.data, label, files.__getitem__), label))
 
     def write(self, out: str | Path, *, force: bool = False) -> list[Path]:
         """Write the scenario, `OUT`, and beside it what it names, `STEM.jobs.csv` and so on.
@@ -339,6 +340,8 @@ def put_network(
                 f"FILE_NAME={missing[0]} for each, or --gpus N for new regions; the file has: "
                 f"{', '.join(network.names[:20])}"
             )
+    if len(names) < 2:
+        raise ConfigError(f"--region: links need at least two regions, got {list(names)}")
     if len(set(names.values())) < len(names):
         raise ConfigError(f"--map: several names become one region: {names}")
     unused = [name for name in network.names if name not in names]

@@ -240,9 +240,9 @@ def _without_duplicates(
     rows: pd.DataFrame, options: SeriesOptions, report: Report, label: str
 ) -> pd.DataFrame:
     same = rows.duplicated(["at", "value"])
-    report.reject(
-        "the same instant and value again", int(same.sum()), _first(rows["at"], same), asked=True
-    )
+    asked = options.duplicates is not None
+    what = "the same instant and value again"
+    report.reject(what, int(same.sum()), _first(rows["at"], same), asked=asked)
     rows = rows[~same]
     again = rows["at"].duplicated(keep=False)
     if not again.any():
