@@ -101,7 +101,7 @@ CASES = [
     Case(
         "every row too long",
         "tiresias F",
-        TIRESIAS + T1.strip() + ",\n",
+        TIRESIAS + T1.strip() + ",9\n",
         r"error: in\.csv: not a regular table: ",
     ),
     Case("open quote", "tiresias F", TIRESIAS + '"0,1,0\n', r"error: .*not a regular table: EOF"),

@@ -573,7 +573,7 @@ def _read_pai(files: Sequence[str | Path], options: JobOptions, report: Report) 
     bad = share.isna().groupby(tasks["job_name"]).any()
     name = jobs["job_name"]
     known = name.isin(total.index)
-    gpus = name.map(total).where(~name.map(bad).fillna(True).astype(bool))
+    gpus = name.map(total).where(name.isin(bad.index[~bad]))
     reject = pd.Series("", index=jobs.index)
     reject = reject.where(known, "no task of the job in the task table")
     reject = reject.where(~is_blank(name), "no job name")
