@@ -529,6 +529,7 @@ CASES = [
         PRICE + AUTUMN.replace("2024-10-27 02:00,2\n", "", 1),
         r"error: .*2024-10-27 02:00:00 stands there 1 times: say earlier, later or drop",
     ),
+    Case("rule misspelt", f"{UTC} --beyond never", PRICE + DAY, r"error: --beyond: must be one of"),
     Case(
         "unknown region",
         UTC.replace("EU-West", "EU-Wset"),

@@ -332,6 +332,9 @@ def test_a_series_that_began_before_time_0_is_in_force_as_if_it_had_been_followe
         assert following == math.inf or following > 900 * quarter
     if beyond == "repeat":
         assert period == 3600 * len(values)
+        data["regions"][0]["price_usd_per_kwh"] = price | {"offset_h": 0.0}
+        same = Sampler(parse_scenario(data)).draw(0).arrays.ref_usd_per_gpu_s  # a mean over time
+        assert a.ref_usd_per_gpu_s == pytest.approx(same, rel=1e-9)
 
 
 def test_a_long_list_loads_soon(tmp_path: Path) -> None:

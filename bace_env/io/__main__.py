@@ -75,37 +75,6 @@ Nonexistent = Annotated[
     typer.Option(metavar="RULE", help="Local times that the clock skips: error, shift, drop."),
 ]
 
-_CHOICES = {
-    "ambiguous": ("error", "infer", "earlier", "later", "drop"),
-    "nonexistent": ("error", "shift", "drop"),
-    "zero_gpu": ("drop", "keep", "error"),
-    "fractional": ("ceil", "drop", "error"),
-    "missing_end": ("drop", "censor", "error"),
-    "zero_duration": ("drop", "keep", "error"),
-    "service": ("wall", "attempts"),
-    "models": ("ladder", "base"),
-    "job_gpus": ("free", "rigid"),
-    "too_large": ("reject", "cap"),
-    "duplicates": ("error", "first", "last", "mean"),
-    "gaps": ("error", "hold", "interpolate"),
-    "beyond": ("error", "hold", "wrap", "repeat"),
-    "basis": ("direct", "lca"),
-    "tier": ("PREMIUM", "STANDARD", "any"),
-    "rtt": ("min", "avg", "max"),
-    "pairs": ("median", "first", "last", "mean", "error"),
-    "disconnected": ("error", "keep"),
-}
-
-
-def _chosen(values: dict[str, Any]) -> dict[str, Any]:
-    """The values, each checked against the choices that there are for it."""
-    for name, value in values.items():
-        known = _CHOICES.get(name)
-        if known is not None and value is not None and value not in known:
-            option = {"job_gpus": "gpus", "pairs": "duplicates"}.get(name, name).replace("_", "-")
-            raise ConfigError(f"--{option}: must be one of {', '.join(known)}, got {value!r}")
-    return values
-
 
 def _given(options: Any) -> dict[str, Any]:
     """The options that differ from their defaults, for the record in the scenario."""
@@ -296,23 +265,21 @@ def _job_command(format_: str) -> Callable[..., None]:
         from bace_env.io.match import RULE, VERSION, MatchOptions
         from bace_env.io.scenario_files import put_jobs
 
-        reading = _chosen(
-            {
-                "arrival": arrival, "gpu_count": gpu_count, "duration": duration,
-                "started": started, "ended": ended, "job_id": job_id,
-                "tz": tz, "time_format": time_format, "service": service,
-                "steps_per_s": steps_per_s, "worker_type": worker_type, "states": tuple(state),
-                "throughputs": None if throughputs is None else str(throughputs),
-                "t0": t0, "first": first, "zero_gpu": zero_gpu, "fractional": fractional,
-                "missing_end": missing_end, "zero_duration": zero_duration,
-                "ambiguous": ambiguous, "nonexistent": nonexistent, "delimiter": delimiter,
-                "encoding": encoding,
-            }
-        )  # fmt: skip
-        rule: dict[str, Any] = {"models": models, "job_gpus": gpus, "too_large": too_large}
-        rule = _chosen(rule) | {"seed": rule_seed, "spread": spread, "tolerance": tolerance}
-        rule["gpus"] = rule.pop("job_gpus")
-        rule["batches"] = _whole_numbers(batches)
+        reading: dict[str, Any] = {
+            "arrival": arrival, "gpu_count": gpu_count, "duration": duration,
+            "started": started, "ended": ended, "job_id": job_id,
+            "tz": tz, "time_format": time_format, "service": service,
+            "steps_per_s": steps_per_s, "worker_type": worker_type, "states": tuple(state),
+            "throughputs": None if throughputs is None else str(throughputs),
+            "t0": t0, "first": first, "zero_gpu": zero_gpu, "fractional": fractional,
+            "missing_end": missing_end, "zero_duration": zero_duration,
+            "ambiguous": ambiguous, "nonexistent": nonexistent, "delimiter": delimiter,
+            "encoding": encoding,
+        }  # fmt: skip
+        rule: dict[str, Any] = {
+            "models": models, "gpus": gpus, "too_large": too_large, "seed": rule_seed,
+            "spread": spread, "tolerance": tolerance, "batches": _whole_numbers(batches),
+        }  # fmt: skip
         with job.busy("reading the trace"):
             draft = job.draft()
             options = JobOptions(**reading)
@@ -407,16 +374,13 @@ def _series_command(format_: str) -> Callable[..., None]:
         from bace_env.io.series import SeriesOptions, read_series
         from bace_env.tables import format_series
 
-        reading = _chosen(
-            {
-                "time": time, "columns": tuple(price), "tz": tz, "time_format": time_format,
-                "unit": unit, "usd_rate": usd_rate, "start": start_time, "step_min": step,
-                "since": since, "until": until, "sequence": sequence, "area": area, "basis": basis,
-                "ambiguous": ambiguous, "nonexistent": nonexistent, "duplicates": duplicates,
-                "gaps": gaps, "decimal": decimal, "delimiter": delimiter, "encoding": encoding,
-            }
-        )  # fmt: skip
-        _chosen({"beyond": beyond})
+        reading: dict[str, Any] = {
+            "time": time, "columns": tuple(price), "tz": tz, "time_format": time_format,
+            "unit": unit, "usd_rate": usd_rate, "start": start_time, "step_min": step,
+            "since": since, "until": until, "sequence": sequence, "area": area, "basis": basis,
+            "ambiguous": ambiguous, "nonexistent": nonexistent, "duplicates": duplicates,
+            "gaps": gaps, "decimal": decimal, "delimiter": delimiter, "encoding": encoding,
+        }  # fmt: skip
         with job.busy("reading series"):
             options = SeriesOptions(**reading)
             found = read_series(format_, files, options)
@@ -498,7 +462,6 @@ def _network_command(format_: str) -> Callable[..., None]:
         from bace_env.io.network import NetworkOptions, read_network
         from bace_env.io.scenario_files import put_network
 
-        _chosen({"pairs": duplicates, "tier": tier, "rtt": rtt, "disconnected": disconnected})
         reading: dict[str, Any] = {
             "tier": tier, "rtt": rtt, "duplicates": duplicates, "unit": unit,
             "capacity_gbps": capacity, "disconnected": disconnected, "regions": tuple(region),

@@ -13,6 +13,7 @@ from bace_env.errors import ConfigError
 from bace_env.io.reading import (
     Ambiguous,
     Nonexistent,
+    check_choices,
     example,
     instant,
     is_blank,
@@ -123,6 +124,7 @@ def read_jobs(name: str, files: Sequence[str | Path], options: JobOptions | None
         ConfigError: What is wrong with a file, or an option that the file needs.
     """
     options = options or JobOptions()
+    check_choices(options)
     if name not in JOB_FORMATS:
         raise ConfigError(f"format: unknown name {name!r}; {nearest(name, list(JOB_FORMATS))}")
     _check_options(name, options)
@@ -726,21 +728,16 @@ class JobFormat(NamedTuple):
 
     read: _Reader
     calendar: bool  # times of a calendar, not seconds from a start
-    about: str
 
 
 JOB_FORMATS = {
-    "jobs": JobFormat(_read_generic, True, "any CSV with columns of arrival, duration and GPUs"),
-    "philly": JobFormat(_read_philly, True, "Microsoft Philly cluster_job_log (JSON)"),
-    "philly-csv": JobFormat(
-        _read_philly_csv, True, "the flat Philly CSV (timestamp,duration,num_gpus,...)"
-    ),
-    "helios": JobFormat(_read_slurm, True, "SenseTime Helios cluster_log.csv"),
-    "acme": JobFormat(_read_slurm, True, "Shanghai AI Lab ACME trace_seren/trace_kalos.csv"),
-    "pai": JobFormat(
-        _read_pai, False, "Alibaba PAI v2020: job_table and task_table with their .header files"
-    ),
-    "openb": JobFormat(_read_openb, False, "Alibaba openb v2023 pod list"),
-    "gavel": JobFormat(_read_gavel, False, "Gavel .trace of 7 or 10 fields"),
-    "tiresias": JobFormat(_read_tiresias, False, "Tiresias job CSV"),
+    "jobs": JobFormat(_read_generic, True),
+    "philly": JobFormat(_read_philly, True),
+    "philly-csv": JobFormat(_read_philly_csv, True),
+    "helios": JobFormat(_read_slurm, True),
+    "acme": JobFormat(_read_slurm, True),
+    "pai": JobFormat(_read_pai, False),
+    "openb": JobFormat(_read_openb, False),
+    "gavel": JobFormat(_read_gavel, False),
+    "tiresias": JobFormat(_read_tiresias, False),
 }

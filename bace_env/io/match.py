@@ -26,6 +26,7 @@ import pandas as pd
 
 from bace_env.config import parse_scenario
 from bace_env.errors import ConfigError
+from bace_env.io.reading import check_choices
 from bace_env.io.report import Report
 from bace_env.scenario import single_region_s
 from bace_env.schema import LanguageModel, Scenario
@@ -146,6 +147,7 @@ def match_durations(
 
 
 def _check(options: MatchOptions) -> None:
+    check_choices(options)
     if not 0 <= options.seed < 2**53:
         raise ConfigError(f"--rule-seed: must be from 0 to 2**53 - 1, got {options.seed}")
     if not options.batches or min(options.batches) < 1:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bace_env.errors import ConfigError
-from bace_env.io.reading import example, is_blank, numbers, read_bytes, read_table
+from bace_env.io.reading import check_choices, example, is_blank, numbers, read_bytes, read_table
 from bace_env.io.report import Report
 from bace_env.schema import nearest
 
@@ -63,13 +63,6 @@ class NetworkImport(NamedTuple):
     report: Report
 
 
-NETWORK_FORMATS = {
-    "skyplane": "Skyplane throughput, latency and cost CSVs, recognised by their columns",
-    "matrix": "square matrices of bandwidth, latency or traffic price, row = source",
-    "topology": "Topology Zoo GraphML or GML; widest path between regions",
-}
-
-
 def read_network(
     name: str, files: Sequence[str | Path], options: NetworkOptions | None = None
 ) -> NetworkImport:
@@ -84,8 +77,9 @@ def read_network(
         ConfigError: What is wrong with a file, or an option that the file needs.
     """
     options = options or NetworkOptions()
+    check_choices(options)
     if name not in NETWORK_FORMATS:
-        raise ConfigError(f"format: unknown name {name!r}; {nearest(name, list(NETWORK_FORMATS))}")
+        raise ConfigError(f"format: unknown name {name!r}; {nearest(name, NETWORK_FORMATS)}")
     report = Report(name, files=[Path(file).name for file in files])
     result = NetworkImport([], {}, {}, {}, report)
     for file in files:
@@ -421,3 +415,4 @@ def _widest(graph: Any, source: Any) -> dict[Any, float]:
 
 
 _READERS = {"skyplane": _read_skyplane, "matrix": _read_matrix, "topology": _read_topology}
+NETWORK_FORMATS = tuple(_READERS)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
@@ -25,6 +25,21 @@ Nonexistent = Literal["error", "shift", "drop"]
 BLANK = ("", "None", "null", "NULL", "NaN", "nan", "N/A", "n/a", "NA", "n/e", "-", "\\N")
 
 _OFFSET = r"(?:[Zz]|[+-]\d{2}:?\d{2}(?::?\d{2})?)$"
+
+
+def check_choices(options: object) -> None:
+    """Refuse a value of an options class that its `Literal` types do not list.
+
+    Raises:
+        ConfigError: Naming the option as on the command line.
+    """
+    for name, hint in get_type_hints(type(options)).items():
+        parts = [part for part in (hint, *get_args(hint)) if get_origin(part) is Literal]
+        known = [choice for part in parts for choice in get_args(part)]
+        value = getattr(options, name)
+        if known and value is not None and value not in known:
+            option = name.replace("_", "-")
+            raise ConfigError(f"--{option}: must be one of {', '.join(known)}, got {value!r}")
 
 
 def read_bytes(path: str | Path) -> bytes:

@@ -234,6 +234,8 @@ def put_prices(
     Raises:
         ConfigError: A region that the base does not have, or a time 0 outside the series.
     """
+    if beyond not in _BEYOND:
+        raise ConfigError(f"--beyond: must be one of {', '.join(_BEYOND)}, got {beyond!r}")
     names = list(regions) or [column for column, _ in prices.series]
     if len(names) != len(prices.series):
         raise ConfigError(

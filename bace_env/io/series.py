@@ -14,6 +14,7 @@ from bace_env.errors import ConfigError
 from bace_env.io.reading import (
     Ambiguous,
     Nonexistent,
+    check_choices,
     example,
     instant,
     is_blank,
@@ -95,15 +96,6 @@ class _Table(NamedTuple):
     unit: str
 
 
-SERIES_FORMATS = {
-    "prices": "any CSV with a column of times and columns of prices",
-    "sustain-cluster": "HPE sustain-cluster electricity prices, standardized or processed",
-    "entsoe": "ENTSO-E Transparency Platform day-ahead price exports",
-    "citylearn": "CityLearn pricing.csv (no times)",
-    "carbon": "Electricity Maps carbon intensities (written as a series file)",
-}
-
-
 def read_series(
     name: str, files: Sequence[str | Path], options: SeriesOptions | None = None
 ) -> SeriesImport:
@@ -118,8 +110,9 @@ def read_series(
         ConfigError: What is wrong with a file, or an option that the file needs.
     """
     options = options or SeriesOptions()
+    check_choices(options)
     if name not in SERIES_FORMATS:
-        raise ConfigError(f"format: unknown name {name!r}; {nearest(name, list(SERIES_FORMATS))}")
+        raise ConfigError(f"format: unknown name {name!r}; {nearest(name, SERIES_FORMATS)}")
     report = Report(name, files=[Path(file).name for file in files])
     found: list[tuple[str, TimedSeries]] = []
     for file in files:
@@ -612,6 +605,8 @@ _READERS = {
     "citylearn": _read_citylearn,
     "carbon": _read_carbon,
 }
+
+SERIES_FORMATS = tuple(_READERS)
 
 
 def parse_start(text: str) -> datetime:
