@@ -24,7 +24,7 @@ Nonexistent = Literal["error", "shift", "drop"]
 #: Cells that stand for no value.
 BLANK = ("", "None", "null", "NULL", "NaN", "nan", "N/A", "n/a", "NA", "n/e", "-", "\\N")
 
-_OFFSET = r"(?:[Zz]|[+-]\d{2}:?\d{2}(?::?\d{2})?)$"
+_OFFSET = r"(?:[Zz]|[+-]\d{1,2}(?::?\d{1,2}){0,2})$"
 
 
 def check_choices(options: object) -> None:
@@ -249,7 +249,7 @@ def to_utc(
         if offset.any() and not offset.all():
             raise ConfigError(
                 f"{what}: some times state an offset from UTC and some do not, such as "
-                f"{present[~offset].iloc[0]!r}"
+                f"{present[offset].iloc[0]!r} and {present[~offset].iloc[0]!r}"
             )
         has_offset = bool(offset.any())
     else:
@@ -261,7 +261,12 @@ def to_utc(
             )
         stamps = pd.to_datetime(present, utc=True, errors="coerce", format=time_format or "ISO8601")
         return stamps.reindex(text.index).astype("datetime64[us, UTC]")
-    naive = pd.to_datetime(present, errors="coerce", format=time_format or "ISO8601")
+    try:
+        naive = pd.to_datetime(present, errors="coerce", format=time_format or "ISO8601")
+    except ValueError as error:  # an offset in a form of its own
+        raise ConfigError(f"{what}: {_one_line(error)}") from None
+    if getattr(naive.dtype, "tz", None) is not None:
+        raise ConfigError(f"{what}: offsets from UTC must be such as +01:00, got {text.iloc[0]!r}")
     if len(naive) and naive.isna().all() and time_format is None:
         raise ConfigError(
             f"{what}: not times such as 2024-03-01 00:00:00: {present.iloc[0]!r}; see --time-format"
