@@ -55,6 +55,9 @@ def violations(instance: dict[str, Any], trace: dict[str, Any]) -> list[str]:
                 f"{job['name']}: must start when decided ({decided[job['job']]}) and not before "
                 f"its arrival ({spec['arrival_s']}), got {job['start_s']}"
             )
+        end_s = instance["price_end_s"]
+        if end_s is not None and job["finish_s"] > end_s * (1 + _RELATIVE):
+            problems.append(f"{job['name']}: prices are known to {end_s}, got {job['finish_s']}")
         used.release_until(job["start_s"])
         problems += _number_problems(instance, job, spec, path, used)
         problems += used.take(job, path)

@@ -3,7 +3,8 @@
 import difflib
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from pydantic import BaseModel, ValidationError
 
 from bace_env import schema
 from bace_env.errors import ConfigError
-from bace_env.schema import Scenario, nearest
+from bace_env.schema import Scenario, SeriesFile, nearest
+from bace_env.tables import TimedSeries, parse_jobs, parse_series
 
 #: Every field that a scenario file may have, wherever it stands.
 _FIELDS = sorted(
@@ -42,6 +44,22 @@ def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario
     Raises:
         ConfigError: With the problems found, each with the full path of its field and the value.
     """
+    label, data = read_scenario(source)
+    folder = Path(source).parent if Path(label).suffix else Path()
+
+    def read(name: str) -> str:
+        return read_text(folder / name, f"scenario {label}: ")
+
+    data = with_files(data, label, read)
+    for override in overrides:
+        _apply(data, override)
+    if overrides:  # one of them may name a file
+        data = with_files(data, label, read, replace=True)
+    return parse_scenario(data, label)
+
+
+def read_scenario(source: str | Path) -> tuple[str, dict[str, Any]]:
+    """What to call a scenario in messages, and its tables as they stand in the file."""
     label, text = _read(source)
     try:
         data = json.loads(text) if label.endswith(".json") else tomllib.loads(text)
@@ -50,9 +68,98 @@ def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario
         raise ConfigError(f"scenario {label}: not valid {kind}: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"scenario {label}: must be a table of tables, got {data!r:.80}")
-    for override in overrides:
-        _apply(data, override)
-    return parse_scenario(data, label)
+    return label, data
+
+
+def with_files(
+    data: Mapping[str, Any], label: str, read: Callable[[str], str], *, replace: bool = False
+) -> dict[str, Any]:
+    """The tables of a scenario with the CSV files that they name read into them.
+
+    Args:
+        data: Nested tables; not changed.
+        label: What messages call the scenario.
+        read: Gives the text of a file by the name that stands in the scenario.
+        replace: `jobs_file` may replace jobs that are there.
+    """
+    data = dict(data)
+    jobs_file = data.pop("jobs_file", None)
+    if jobs_file is not None:
+        if "jobs" in data and not replace:
+            raise ConfigError(f"scenario {label}: jobs: give [[jobs]] or jobs_file, not both")
+        if not isinstance(jobs_file, str):
+            raise ConfigError(f"scenario {label}: jobs_file: must be a name, got {jobs_file!r}")
+        data["jobs"] = parse_jobs(read(jobs_file), jobs_file)
+    regions = data.get("regions")
+    if isinstance(regions, list):
+        data["regions"] = _with_series(data, regions, label, read)
+    return data
+
+
+def _with_series(
+    data: dict[str, Any], regions: list[Any], label: str, read: Callable[[str], str]
+) -> list[Any]:
+    """The regions with their price files read; `start` becomes that of the files if missing."""
+    files: dict[str, dict[str, TimedSeries]] = {}
+    found: list[tuple[int, SeriesFile, TimedSeries]] = []
+    for r, region in enumerate(regions):
+        price = region.get("price_usd_per_kwh") if isinstance(region, dict) else None
+        if not isinstance(price, dict) or "file" not in price:
+            continue
+        where = f"scenario {label}: regions.{region.get('name', r)}.price_usd_per_kwh"
+        try:
+            spec = SeriesFile.model_validate(price)
+        except ValidationError as error:
+            text = "; ".join(_describe(problem, price) for problem in error.errors()[:10])
+            raise ConfigError(f"{where}: {text}") from None
+        if spec.file not in files:
+            files[spec.file] = parse_series(read(spec.file), spec.file)
+        columns = files[spec.file]
+        wanted = str(region.get("name")) if spec.series is None else spec.series
+        if wanted not in columns:
+            hint = nearest(wanted, list(columns))
+            raise ConfigError(f"{where}.series: {spec.file} has no {wanted!r}; {hint}")
+        found.append((r, spec, columns[wanted]))
+    if not found:
+        return regions
+    if "start" not in data:
+        data["start"] = found[0][2].start
+        if any(series.start != data["start"] for _, _, series in found):
+            raise ConfigError(
+                f"scenario {label}: start: needed (the instant of time 0), as the series in files "
+                f"begin at different times: {_starts(found)}"
+            )
+    regions = list(regions)
+    for r, spec, series in found:
+        regions[r] = dict(regions[r]) | {"price_usd_per_kwh": _inline(data, spec, series, label)}
+    return regions
+
+
+def _starts(found: list[tuple[int, SeriesFile, TimedSeries]]) -> str:
+    return ", ".join(sorted({f"{series.start:%Y-%m-%dT%H:%MZ}" for _, _, series in found}))
+
+
+def _inline(
+    data: Mapping[str, Any], spec: SeriesFile, series: TimedSeries, label: str
+) -> dict[str, Any]:
+    try:
+        start = schema.parse_instant(data["start"])
+    except ValueError as error:
+        raise ConfigError(f"scenario {label}: start: {error}, got {data['start']!r}") from None
+    offset_s = (start - series.start) / timedelta(seconds=1)
+    end = series.start + timedelta(seconds=series.step_s * len(series.values))
+    if offset_s < 0 or (start >= end and spec.beyond != "repeat"):
+        raise ConfigError(
+            f"scenario {label}: start: {spec.file} covers {series.start.isoformat()} to "
+            f"{end.isoformat()}, got {start.isoformat()}"
+        )
+    return {
+        "values": series.values,
+        "step_h": series.step_s / 3600,
+        "offset_h": offset_s / 3600,
+        "unit": spec.unit,
+        "beyond": spec.beyond,
+    }
 
 
 def parse_scenario(data: Mapping[str, Any], label: str = "(data)") -> Scenario:
@@ -76,14 +183,19 @@ def _read(source: str | Path) -> tuple[str, str]:
             )
         file = resources.files("bace_env") / "presets" / f"{name}.toml"
         return name, file.read_text(encoding="utf-8")
+    return name, read_text(source, "scenario ")
+
+
+def read_text(path: str | Path, what: str) -> str:
+    """The text of a UTF-8 file; `what` begins the message of the error."""
     try:
-        return name, Path(source).read_text(encoding="utf-8-sig")
+        return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"scenario {name}: not UTF-8 text: {error.reason}") from None
+        raise ConfigError(f"{what}{path}: not UTF-8 text: {error.reason}") from None
     except OSError as error:
-        raise ConfigError(f"scenario {name}: cannot read: {error.strerror or error}") from None
+        raise ConfigError(f"{what}{path}: cannot read: {error.strerror or error}") from None
     except ValueError as error:
-        raise ConfigError(f"scenario {name!r}: cannot read: {error}") from None
+        raise ConfigError(f"{what}{str(path)!r}: cannot read: {error}") from None
 
 
 def _apply(data: dict[str, Any], override: str) -> None:

@@ -78,12 +78,15 @@ class Episodes:
         elif overrides:
             raise ConfigError("overrides: apply them when loading the scenario")
         self._sampler = Sampler(loaded)
-        self._cost_weight = 0.0 if cost_weight is None else cost_weight
+        first = self._sampler.draw(0)
+        if np.isfinite(first.price_end_s):
+            raise ConfigError(
+                'price_usd_per_kwh.beyond: must be "hold" or "repeat" in an environment, where any '
+                'schedule may be tried, got "error"'
+            )
+        self._cost_weight = first.cost_weight if cost_weight is None else cost_weight
         self._horizon_s = np.inf if horizon_s is None else horizon_s
-        example = self._sampler.draw(0)
-        self._batch = Batch(example, batch, slots, budgets)
-        if cost_weight is None:
-            self._cost_weight = example.cost_weight
+        self._batch = Batch(first, batch, slots, budgets)
         self._seeds = [0] * batch
         self._drawn = [0] * batch
         self._next_episode = [0] * batch

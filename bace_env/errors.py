@@ -21,5 +21,9 @@ class DeadlockError(BaceError):
     """A policy waits although nothing can happen any more; the message says why, job by job."""
 
 
+class PriceEndError(BaceError):
+    """Time passes the end of a price series that must not be continued (`beyond = "error"`)."""
+
+
 class TraceError(BaceError):
     """A trace contradicts the cost model; raised by the independent checker."""

@@ -25,6 +25,7 @@ class Instance:
         profile_names: P names of models.
         arrays: The numbers, see `types.Arrays`.
         cost_weight: Weight of the cost in the objective (lambda).
+        price_end_s: Time up to which all prices are known; a run that passes it fails.
     """
 
     scenario: str
@@ -34,6 +35,7 @@ class Instance:
     profile_names: tuple[str, ...]
     arrays: Arrays
     cost_weight: float
+    price_end_s: float = np.inf
 
     @property
     def n_regions(self) -> int:
@@ -140,6 +142,7 @@ class Instance:
             "seed": self.seed,
             "t_comm": T_COMM_FORMS[a.t_comm_form],
             "cost_weight": self.cost_weight,
+            "price_end_s": self.price_end_s if np.isfinite(self.price_end_s) else None,
             "jct_ref_s": self.jct_ref_s,
             "cost_ref_usd": self.cost_ref_usd,
             "regions": regions,

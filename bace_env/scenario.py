@@ -65,6 +65,8 @@ class Sampler:
         gpus = _scaled_gpus(scenario)
         link_bytes_per_s, link_latency_s = _links(scenario)
         models = {model.name: model for model in scenario.models}
+        prices = [_price_steps(region.price_usd_per_kwh) for region in scenario.regions]
+        self._price_end_s = min(price.end_s for price in prices)
         profiles: dict[tuple[str, int], int] = {}
         for job in jobs:
             profiles.setdefault((job.model, job.batch_size), len(profiles))
@@ -86,7 +88,7 @@ class Sampler:
             job_profile=np.array(job_profile, dtype=np.int64),
             iterations=self._iterations[:, 0].copy(),
             arrival_s=np.array([3600.0 * (job.arrival_h or 0.0) for job in jobs]),
-            **_price_arrays(scenario),
+            **_price_arrays(scenario, prices),
             **_profile_arrays(made),
         )
         self._refuse_unhostable()
@@ -102,6 +104,7 @@ class Sampler:
             profile_names=self._profile_names,
             arrays=self.arrays._replace(iterations=iterations, arrival_s=arrival_s),
             cost_weight=self.scenario.objective.cost_weight,
+            price_end_s=self._price_end_s,
         )
 
     def draw_jobs(self, seed: int) -> tuple[FloatArray, FloatArray]:
@@ -236,26 +239,62 @@ def _links(scenario: Scenario) -> tuple[FloatArray, FloatArray]:
     return gbps * (scenario.scale.bandwidth * _BYTES_PER_GBIT), latency_ms / 1000.0
 
 
-def _price_arrays(scenario: Scenario) -> dict[str, Any]:
-    series = []
-    for region in scenario.regions:
-        price = region.price_usd_per_kwh
-        if not isinstance(price, PriceSeries):
-            price = PriceSeries(values=[float(price)])
-        series.append(price)
+@dataclass(frozen=True)
+class _Steps:
+    """A price from time 0 on, as the kernels take it."""
+
+    times_s: FloatArray  # (T,) start of each step, first 0
+    prices: FloatArray  # (T,) USD/kWh
+    period_s: float  # inf: does not repeat
+    end_s: float  # inf: known for ever
+    mean: float  # over time
+    mean_size: float  # of the absolute value
+
+
+def _price_steps(price: float | PriceSeries) -> _Steps:
+    if not isinstance(price, PriceSeries):
+        price = PriceSeries(values=[price], beyond="hold")
+    values, step_s = np.array(price.usd_per_kwh()), 3600.0 * price.step_h
+    skipped = math.floor(price.offset_h / price.step_h + 1e-9)
+    past_s = 3600.0 * price.offset_h - skipped * step_s  # of the step in force at 0
+    past_s = past_s if past_s > 1e-6 * step_s else 0.0
+    repeats = price.beyond == "repeat" and values.size > 1
+    values = np.roll(values, -skipped) if price.beyond == "repeat" else values[skipped:]
+    length_s = values.size * step_s
+    weights = np.ones(values.size)
+    if past_s > 0 and not repeats:
+        weights[0] -= past_s / step_s
+    times_s: FloatArray = np.arange(values.size) * np.float64(step_s)
+    times_s[1:] -= past_s
+    if past_s > 0 and repeats:  # what of the first step had passed comes at the end of the period
+        times_s, values = np.append(times_s, length_s - past_s), np.append(values, values[0])
+        weights = np.append(weights, past_s / step_s)
+        weights[0] -= past_s / step_s
+    even = past_s == 0
+    return _Steps(
+        times_s=times_s,
+        prices=values,
+        period_s=length_s if repeats else np.inf,
+        end_s=length_s - past_s if price.beyond == "error" else np.inf,
+        mean=float(values.mean() if even else np.average(values, weights=weights)),
+        mean_size=float(
+            np.abs(values).mean() if even else np.average(np.abs(values), weights=weights)
+        ),
+    )
+
+
+def _price_arrays(scenario: Scenario, steps: list[_Steps]) -> dict[str, Any]:
     kw = _kw_per_gpu(scenario)
-    n, longest = len(series), max(len(price.values) for price in series)
+    n, longest = len(steps), max(price.prices.size for price in steps)
     times = np.full((n, longest), np.inf)
     prices, cumulative = np.zeros((n, longest)), np.zeros((n, longest))
-    period = np.full(n, np.inf)
-    for r, price in enumerate(series):
-        m, step_s = len(price.values), 3600.0 * price.step_h
-        times[r, :m] = step_s * np.arange(m)
-        prices[r, :m] = price.usd_per_kwh()
-        cumulative[r, 1:m] = np.cumsum(prices[r, : m - 1] * step_s)
-        if m > 1 and price.beyond == "repeat":
-            period[r] = m * step_s
-    counts = np.array([len(price.values) for price in series], dtype=np.int64)
+    for r, price in enumerate(steps):
+        m = price.prices.size
+        times[r, :m] = price.times_s
+        prices[r, :m] = price.prices
+        cumulative[r, 1:m] = np.cumsum(price.prices[:-1] * np.diff(price.times_s))
+    period = np.array([price.period_s for price in steps])
+    counts = np.array([price.prices.size for price in steps], dtype=np.int64)
     return {
         "kw_per_gpu": kw,
         "price_count": counts,
@@ -264,16 +303,30 @@ def _price_arrays(scenario: Scenario) -> dict[str, Any]:
         "price_cumulative": cumulative,
         "price_period_s": period,
         "price_cycle_s": pipeline.price_cycle_s(times, counts, period),
-        "ref_usd_per_gpu_s": _reference_price(kw, [price.usd_per_kwh() for price in series]),
+        "ref_usd_per_gpu_s": _reference_price(kw, steps),
     }
 
 
-def _reference_price(kw: FloatArray, series: list[list[float]]) -> float:
+def _reference_price(kw: FloatArray, steps: list[_Steps]) -> float:
     """USD per GPU-second at the lowest time-mean price; see `Instance.cost_ref_usd`."""
-    lowest = min(k * np.mean(prices) for k, prices in zip(kw, series, strict=True))
+    lowest = min(k * price.mean for k, price in zip(kw, steps, strict=True))
     if lowest <= 0:
-        lowest = np.mean([k * np.abs(p).mean() for k, p in zip(kw, series, strict=True)])
+        lowest = np.mean([k * price.mean_size for k, price in zip(kw, steps, strict=True)])
     return float(lowest) / 3600.0
+
+
+def single_region_s(scenario: Scenario, model: LanguageModel, batch_size: int) -> FloatArray:
+    """Eq. 1 with all hops inside a region for every k, seconds; inf where k is not allowed.
+
+    Shape `(k_max + 1,)`; E_j(k) is this times the iterations.
+
+    Raises:
+        ConfigError: The model cannot run on as many GPUs as the cluster has.
+    """
+    profile = _profile(scenario, model, batch_size, int(_scaled_gpus(scenario).sum()))
+    times = pipeline.intra_iteration_s(profile.comp_s, profile.intra_s, profile.micro_batches)
+    times[: profile.k_min] = np.inf
+    return np.asarray(times)
 
 
 def _profile(

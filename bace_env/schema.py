@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -65,18 +66,50 @@ def _no_duplicates(names: Sequence[str], what: str) -> None:
         seen.add(name)
 
 
+def _beyond(value: object) -> object:
+    return "repeat" if value == "wrap" else value
+
+
+#: After the last value of a series: from the first again, the last for ever, or the run fails.
+Beyond = Annotated[Literal["repeat", "hold", "error"], BeforeValidator(_beyond)]
+PriceUnit = Literal["USD/kWh", "USD/MWh"]
+
+
 class PriceSeries(_Model):
-    """A price that changes in time: `values[i]` holds on `[i * step_h, (i + 1) * step_h)`."""
+    """A price that changes in time: `values[i]` holds for `step_h` from `i * step_h - offset_h`."""
 
     values: Annotated[list[Finite], Field(min_length=1)]
     step_h: Annotated[Finite, Field(ge=1 / 3600)] = 1.0  # every step is an event
-    unit: Literal["USD/kWh", "USD/MWh"] = "USD/kWh"
-    beyond: Literal["repeat", "hold"] = "repeat"
+    offset_h: NonNegative = 0.0  # this much of the series lies before time 0
+    unit: PriceUnit = "USD/kWh"
+    beyond: Beyond = "repeat"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        length_h = self.step_h * len(self.values)
+        if self.beyond != "repeat" and self.offset_h >= length_h:
+            raise ValueError(
+                f"offset_h: the series is {length_h:.12g} h long, so it must be less than that "
+                f'unless beyond = "repeat", got {self.offset_h}'
+            )
+        return self
 
     def usd_per_kwh(self) -> list[float]:
         """The values in USD/kWh."""
         divisor = 1000.0 if self.unit == "USD/MWh" else 1.0
         return [value / divisor for value in self.values]
+
+
+class SeriesFile(_Model):
+    """Where a series stands that is too long for the scenario file: a column of a CSV beside it.
+
+    `bace_env.config` reads it and puts a `PriceSeries` in its place.
+    """
+
+    file: Annotated[str, Field(min_length=1)]
+    series: Annotated[str, Field(min_length=1)] | None = None  # default: the region's name
+    unit: PriceUnit = "USD/kWh"
+    beyond: Beyond = "error"
 
 
 def _price_kind(price: object) -> str:
@@ -274,11 +307,37 @@ class Objective(_Model):
     cost_weight: NonNegative = 0.3
 
 
+class Import(_Model):
+    """What `bace_env.io` made a part of the scenario from, and how: a record, used by nothing."""
+
+    format: Name
+    files: list[str]
+    sha256: list[str]  # of the files
+    options: dict[str, str | int | float | bool] = {}
+
+
+def parse_instant(value: object) -> datetime:
+    """A time with its offset, also as text (JSON has no times); ValueError for all else."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            value = None
+    if not isinstance(value, datetime):
+        raise ValueError("must be a time such as 2024-03-01T00:00:00Z")
+    if value.tzinfo is None:
+        raise ValueError("must state its offset from UTC, such as 2024-03-01T00:00:00Z")
+    return value
+
+
 class Scenario(_Model):
     """A whole scenario: cluster, models, data sets, jobs and assumptions."""
 
     name: Name
     description: str = ""
+    # The instant of time 0, which files of series need; set from theirs where left out.
+    start: Annotated[datetime, BeforeValidator(parse_instant)] | None = None
+    imports: list[Import] = []
     regions: Annotated[list[Region], Field(min_length=1)]
     network: Network = Network()
     gpu: Gpu = Gpu()
@@ -309,7 +368,7 @@ class Scenario(_Model):
 
     def fingerprint(self) -> str:
         """Sixteen hex digits that name the content, whatever file it came from."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        text = json.dumps(self.model_dump(mode="json", exclude={"imports"}), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

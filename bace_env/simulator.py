@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 
 from bace_env import kernels, placement
-from bace_env.errors import DeadlockError, InvalidPlacementError
+from bace_env.errors import DeadlockError, InvalidPlacementError, PriceEndError
 from bace_env.instance import Instance
 from bace_env.pipeline import bandwidth_need
 from bace_env.trace import Decision, EpisodeTrace
@@ -224,6 +224,7 @@ class Simulator:
         Raises:
             InvalidPlacementError: The placement (or pause) breaks a rule; nothing was changed.
             DeadlockError: WAIT although nothing lies ahead; nothing was changed.
+            PriceEndError: A price is needed after the end of a series with `beyond = "error"`.
         """
         if self.done:
             raise InvalidPlacementError("the episode is over: every job is finished")
@@ -247,11 +248,25 @@ class Simulator:
             if status != kernels.VALID:
                 raise InvalidPlacementError(self.view._explain(status, at, action))
             kernels.start_job(arrays, state, job, path, gpus)
+            self._require_prices(float(state.finish_s[job]), job)
             self.decisions.append(Decision(now_s, job, decision_ns))
             code = kernels.DECISION
             if state.counts[N_PENDING] == 0:
                 code = kernels.advance(arrays, state, np.inf)
         self.done = code == kernels.DONE
+        if not self.done:
+            self._require_prices(float(state.now_s[0]))
+
+    def _require_prices(self, until_s: float, job: int | None = None) -> None:
+        """Refuse to go on where the cost of a started job, or a price to decide by, is unknown."""
+        end_s = self.instance.price_end_s
+        if until_s <= end_s + kernels.time_tolerance(end_s):
+            return
+        what = f"job {self.instance.job_names[job]} runs" if job is not None else "jobs wait"
+        raise PriceEndError(
+            f"prices: known up to {end_s / 3600:.6g} h, but {what} until {until_s / 3600:.6g} h; "
+            'give longer series, or set beyond = "hold" or "repeat" in price_usd_per_kwh'
+        )
 
     def _pause(self, pause: Pause) -> int:
         now_s = float(self._state.now_s[0])

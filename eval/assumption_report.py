@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bace_env.config import load_scenario
+from bace_env.files import write_atomically
 from eval.assumption_search import Outcome
 from eval.assumptions import (
     ASSUMPTIONS,
@@ -24,7 +25,6 @@ from eval.assumptions import (
 from eval.claims import FIGURES, Metric
 from eval.effects import Effect, Hold, claim_holds, main_effects
 from eval.figures import save_effects
-from eval.report import write_atomically
 
 PRESET = "paper-fitted"
 FOLDER = "assumptions"  # of plot and summary, beside the report

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bace_env.errors import ConfigError
+from bace_env.files import write_atomically
 from eval.assumptions import (
     ASSUMPTIONS,
     BASE,
@@ -26,7 +27,6 @@ from eval.assumptions import (
 )
 from eval.claims import CLAIMS
 from eval.experiment import worker_pool
-from eval.report import write_atomically
 
 _CHUNK = 8  # settings handed to a process at once
 _SAVE_EVERY_S = 20.0

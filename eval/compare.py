@@ -11,11 +11,13 @@ import typer
 from rich.console import Console
 
 from agents.policy import REGISTRY, make_policy
+from bace_env.command import integer, run_command
 from bace_env.config import load_scenario, preset_names
 from bace_env.errors import ConfigError
+from bace_env.files import write_atomically
 from bace_env.scenario import build_instance, episode_seed
 from eval import board, report
-from eval.command import check_outputs, integer, progress_bar, run
+from eval.command import check_outputs, progress_bar
 from eval.experiment import Comparison, Request, run_comparison
 
 #: What a policy is put beside: the paper's scheduler and baselines, then reference points.
@@ -109,7 +111,7 @@ def compare(
         if json_ == "-":
             sys.stdout.write(text)
         else:
-            report.write_atomically(Path(json_), text.encode())
+            write_atomically(Path(json_), text.encode())
     if out is not None:
         report.save_run(comparison, out)
     if plot is not None:
@@ -159,8 +161,8 @@ def _run(request: Request, seed: int, episodes: int, workers: int) -> Comparison
 
 
 def main() -> None:
-    """Entry point; see `eval.command.run`."""
-    run(app, "eval.compare")
+    """Entry point; see `bace_env.command.run_command`."""
+    run_command(app, "python -m eval.compare")
 
 
 if __name__ == "__main__":

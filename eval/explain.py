@@ -15,11 +15,10 @@ from rich.table import Table
 from agents import explanation
 from agents.explanation import Cell, Explanation
 from agents.policy import make_policy
+from bace_env.command import integer, run_command
 from bace_env.errors import ConfigError
 from bace_env.trace import EpisodeTrace
-from eval import command
 from eval.chosen import Episode, load_saved, refuse_with_source, run_here
-from eval.command import integer
 from eval.replay import describe, explain_episode
 
 _HELP = """Say why a policy decided as it did: what it weighed, and what it refused why.
@@ -215,7 +214,7 @@ def _cell(value: Cell) -> str:
 
 def main() -> None:
     """Entry point: one line and exit code 2 on bad input, 1 where there are no reasons."""
-    command.run(app, "eval.explain")
+    run_command(app, "python -m eval.explain")
 
 
 if __name__ == "__main__":

@@ -10,13 +10,12 @@ from rich.console import Console
 
 from agents.explanation import Explains
 from agents.policy import make_policy
+from bace_env.command import integer, run_command
 from bace_env.errors import BaceError, ConfigError
-from eval import command
+from bace_env.files import require_parent, write_atomically
 from eval.chosen import Episode, load_saved, refuse_with_source, run_here
-from eval.command import integer
 from eval.episode_page import Shown, build_csv, build_page, is_aggregated, limit_reasons
 from eval.replay import explain_episode
-from eval.report import require_parent, write_atomically
 
 _HELP = """Look at an episode: a page that works offline, and a picture.
 
@@ -142,7 +141,7 @@ def _write_picture(episodes: Sequence[Episode], png: Path) -> None:
 
 def main() -> None:
     """Entry point: one line and exit code 2 on bad input."""
-    command.run(app, "eval.inspect")
+    run_command(app, "python -m eval.inspect")
 
 
 if __name__ == "__main__":

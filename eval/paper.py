@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from bace_env.command import integer, run_command
 from bace_env.errors import ConfigError
 from bace_env.schema import nearest
 from eval.assumption_search import Plan, run_search
 from eval.claims import FIGURES
-from eval.command import integer, progress_bar, run
+from eval.command import progress_bar
 from eval.report import fresh_folder, require_fresh
 from eval.reproduction import Fig1Row, Reproduction, run_fig1, run_scenarios, settings_of
 
@@ -232,7 +233,7 @@ def _search(plan: Plan, folder: Path, workers: int) -> None:
 
 def main() -> None:
     """Entry point."""
-    run(app, "eval.paper")
+    run_command(app, "python -m eval.paper")
 
 
 if __name__ == "__main__":

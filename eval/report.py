@@ -23,7 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 import bace_env
-from bace_env.errors import ConfigError, ResultExistsError
+from bace_env.errors import ResultExistsError
+from bace_env.files import require_writable, write_atomically
 from eval.experiment import Comparison
 from eval.gap import CLOSED
 from eval.metrics import TYPICAL
@@ -223,19 +224,6 @@ _METADATA: dict[str, dict[str, Any]] = {
 }
 
 
-def write_atomically(path: Path, content: bytes | None) -> None:
-    """Write a file whole or not at all; None only tries whether one could be written."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content or b"")
-        if content is not None:
-            os.chmod(name, 0o644)
-            os.replace(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)
-
-
 def save_run(comparison: Comparison, directory: Path) -> None:
     """Write the run directory: config, versions, seeds, episodes, traces, report, plot.
 
@@ -272,24 +260,7 @@ def require_fresh(option: str, directory: Path) -> None:
             f"{option} {directory}: exists; results are never written over old ones"
         )
     above = next(folder for folder in directory.absolute().parents if os.path.lexists(folder))
-    _require_writable(option, above / directory.name)
-
-
-def require_parent(option: str, path: Path) -> None:
-    """Refuse a path into a folder that does not exist, or a name that cannot be written there."""
-    if os.path.isdir(path) and os.path.isdir(path.parent):
-        raise ConfigError(f"{option} {path}: is a folder, must be a file")
-    _require_writable(option, path)
-
-
-def _require_writable(option: str, path: Path) -> None:
-    if not os.path.isdir(path.parent):
-        raise ConfigError(f"{option} {path}: no such folder {path.parent}")
-    try:
-        write_atomically(path, None)
-    except (OSError, ValueError) as error:  # ValueError: a null byte
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"{option} {path}: cannot write: {reason}") from None
+    require_writable(option, above / directory.name)
 
 
 def _write_run(comparison: Comparison, folder: Path) -> None:

@@ -10,11 +10,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bace_env.command import integer, run_command
 from bace_env.config import load_scenario, preset_names
 from bace_env.errors import ConfigError
+from bace_env.files import write_atomically
 from bace_env.scenario import build_instance, episode_seed
-from eval import report, robustness_report
-from eval.command import check_outputs, integer, progress_bar, run
+from eval import robustness_report
+from eval.command import check_outputs, progress_bar
 from eval.disturbance import CONDITIONS, POLICIES, Robustness, World, measure
 
 #: What is run unless scenarios are named, as preset and override: the paper's setting as printed,
@@ -96,7 +98,7 @@ def robustness(
         if json_ == "-":
             sys.stdout.write(text)
         else:
-            report.write_atomically(Path(json_), text.encode())
+            write_atomically(Path(json_), text.encode())
     if out is not None:
         robustness_report.save_run(results, out)
     if plot is not None:
@@ -141,8 +143,8 @@ def _run(
 
 
 def main() -> None:
-    """Entry point; see `eval.command.run`."""
-    run(app, "eval.robustness")
+    """Entry point; see `bace_env.command.run_command`."""
+    run_command(app, "python -m eval.robustness")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ def run_episode(instance: Instance, policy: Policy) -> EpisodeTrace:
 
     Raises:
         InvalidPlacementError: The policy broke a rule.
-        DeadlockError: It waits although nothing lies ahead. Both name policy, scenario and seed.
+        DeadlockError: It waits although nothing lies ahead.
+        PriceEndError: The schedule outlasts the prices. All name policy, scenario and seed.
     """
     simulator = Simulator(instance)
     policy.reset(instance.seed)

@@ -1,0 +1,78 @@
+"""The tutorial's and the reference's commands and examples, run as they stand there."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine
+from import_command import ImportCommand
+
+from bace_env.config import load_scenario
+from bace_env.io.__main__ import _ABOUT, app
+
+ROOT = Path(__file__).resolve().parents[1]
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+REFERENCE = (ROOT / "docs" / "imports.md").read_text(encoding="utf-8")
+
+
+def commands() -> list[list[str]]:
+    """The commands outside the loop, without `python -m`."""
+    blocks = re.findall(r"```bash\n(.*?)```", TUTORIAL, flags=re.DOTALL)
+    lines = [line for block in blocks if "for seed" not in block for line in block.splitlines()]
+    return [shlex.split(line)[2:] for line in lines if line.startswith("python -m")]
+
+
+@pytest.mark.jit
+def test_the_tutorial_runs_and_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(ROOT / "examples" / "data", tmp_path / "examples" / "data")
+    imports = ImportCommand(tmp_path, monkeypatch, capsys)
+    compare = CommandLine(tmp_path, monkeypatch, capsys)
+    said = {" ".join(line.split()) for line in TUTORIAL.splitlines()}
+    formats = []
+    for module, *args in commands():
+        outcome = (imports if module == "bace_env.io" else compare).run(*args)
+        assert outcome.code == 0, outcome.err
+        formats.append(args[0] if module == "bace_env.io" else module)
+        if formats[-1] in ("jobs", "eval.compare"):
+            missing = {" ".join(line.split()) for line in outcome.out.splitlines()} - said
+            assert not missing
+    assert formats == ["matrix", "matrix", "jobs", "prices", "eval.compare"]
+    prices = {
+        region.name: region.price_usd_per_kwh for region in load_scenario("mine.toml").regions
+    }
+    assert set(prices) == {"Oslo", "Dublin", "Frankfurt"}
+
+
+def test_the_python_of_the_reference_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(ROOT / "examples" / "data", tmp_path / "examples" / "data")
+    monkeypatch.chdir(tmp_path)
+    found = re.search(r"```python\n(.*?)```", REFERENCE, flags=re.DOTALL)
+    assert found is not None
+    exec(compile(found[1], "docs/imports.md", "exec"), {})
+    assert capsys.readouterr().out == "{'zero-GPU job': 1, 'no end or duration': 1}\n"
+    assert len(load_scenario("mine.toml").jobs) == 46
+
+
+def test_the_reference_has_every_format_and_option() -> None:
+    for name in _ABOUT:
+        assert f"`{name}`" in REFERENCE, name
+    options = {
+        option
+        for command in app.registered_commands
+        for parameter in command.callback.__signature__.parameters.values()  # type: ignore[union-attr]
+        for option in re.findall(r"--[a-z][a-z0-9-]+", str(parameter.annotation))
+    }
+    options |= {
+        f"--{name.replace('_', '-')}"
+        for command in app.registered_commands
+        for name in command.callback.__signature__.parameters  # type: ignore[union-attr]
+        if name != "files" and not name.endswith("_") and name not in ("since", "until")
+    }
+    for option in options - {"--name"}:
+        assert option in REFERENCE, option
