@@ -26,7 +26,7 @@ from eval.assumptions import (
     random_setting,
 )
 from eval.claims import CLAIMS
-from eval.experiment import worker_pool
+from eval.processes import worker_pool
 
 _CHUNK = 8  # settings handed to a process at once
 _SAVE_EVERY_S = 20.0

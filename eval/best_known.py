@@ -1,202 +1,97 @@
-"""The best schedules known: found by search, stored with the package, played back on demand.
+"""`python -m eval.best_known`: search for the best schedules known, and store them."""
 
-`python -m eval.best_known` makes them anew.
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bace_env.command import integer, run_command
+from bace_env.config import load_scenario, preset_names
+from bace_env.errors import ConfigError
+from bace_env.files import require_writable
+from bace_env.scenario import episode_seed
+from eval.claims import SETTINGS
+from eval.command import progress_bar
+from eval.known_schedules import FOLDER, RESTARTS, SIMULATIONS_PER_JOB, Known, find_many
+
+_HELP = """Search for the best schedules known, and store them where `eval.compare --gap` looks.
+
+Without --scenario: every preset, and the settings of the paper's figures. A schedule is replaced
+only by a better one, so it pays to run this again with more simulations.
+
+\b
+Examples:
+  python -m eval.best_known --workers 2
+  python -m eval.best_known --scenario my.toml --episodes 100 --out known
+  python -m eval.best_known --scenario paper --set workload.n_jobs=12 --restarts 10
 """
 
-import os
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from functools import partial
-from multiprocessing import get_context
-from pathlib import Path
-
-import numpy as np
-
-from agents.heuristic import heuristic_options
-from agents.replay import Replay, Schedule
-from agents.search import PORTFOLIO, Planner, Search
-from bace_env.errors import ConfigError
-from bace_env.instance import Instance
-from bace_env.kernels import allocate_state, reset
-from bace_env.scenario import Sampler
-from bace_env.schema import Scenario
-from bace_env.simulator import Placement
-from bace_env.trace import EpisodeTrace
-from eval.rollout import run_episode
-
-#: Where the package keeps them, one file per scenario.
-FOLDER = Path(__file__).parent / "known"
-
-#: Simulations per job and restart, and restarts, of the search for one workload.
-SIMULATIONS_PER_JOB, RESTARTS = 2500, 2
-_SEED = 20_000  # of the search's random numbers, beside the workload's
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-def find_schedule(
-    instance: Instance,
-    *,
-    simulations_per_job: int = SIMULATIONS_PER_JOB,
-    restarts: int = RESTARTS,
-    start: Schedule | None = None,
-) -> Schedule:
-    """The best schedule that a search finds, by the objective; the same at every call.
-
-    It begins with what the policy `search` does, so it is never worse than that (nor than the
-    heuristics); each restart anneals the best schedule so far, from hot to cold.
-
-    Args:
-        instance: The workload.
-        simulations_per_job: Simulations per job in each restart.
-        restarts: How often annealing begins anew.
-        start: A schedule to begin with.
-    """
-    planner = _planner(instance)
-    planner.try_bases()
-    if start is not None:
-        planner.keep_schedule(start)
-    planner.keep_schedule(schedule_of(run_episode(instance, Search())))
-    rng = np.random.default_rng([instance.seed, _SEED])
-    for _ in range(restarts):
-        planner.improve(rng.random((simulations_per_job * instance.n_jobs, 9)))
-    return planner.schedule()
-
-
-def _planner(instance: Instance) -> Planner:
-    planner = Planner(instance, tuple(heuristic_options(spec) for spec in PORTFOLIO))
-    state = allocate_state(instance.n_regions, instance.n_jobs)
-    reset(instance.arrays, state, np.inf)
-    planner.begin(state)
-    return planner
-
-
-def schedule_of(trace: EpisodeTrace) -> Schedule:
-    """The schedule of a finished episode: its placements in the order of the decisions."""
-    started = [d for d in trace.decisions if d.job is not None]
-    placements = tuple(
-        Placement(job, *trace.placement(job)) for job in (d.job for d in started) if job is not None
-    )
-    varying = trace.instance.arrays.price_cycle_s > 0
-    return Schedule(placements, tuple(d.time_s for d in started) if varying else ())
-
-
-def play(instance: Instance, schedule: Schedule) -> EpisodeTrace:
-    """The episode that a schedule makes.
-
-    Raises:
-        DeadlockError: The schedule is not one of this instance.
-        InvalidPlacementError: Likewise.
-    """
-    return run_episode(instance, Replay(schedule, "best-known"))
-
-
-@dataclass(frozen=True)
-class Known:
-    """The best schedules known of one scenario."""
-
-    title: str
-    fingerprint: str
-    schedules: dict[int, Schedule]  # by the seed of the episode
-
-    def save(self, folder: Path = FOLDER) -> Path:
-        """Write them to the folder, as `FINGERPRINT.npz`; whole or not at all."""
-        seeds = list(self.schedules)
-        placements = [p for seed in seeds for p in self.schedules[seed].placements]
-        times_s = [t for seed in seeds for t in self.schedules[seed].not_before_s]
-        content = {
-            "title": np.array(self.title),
-            "seed": np.array(seeds, dtype=np.int64),
-            "number": np.array([len(self.schedules[s].placements) for s in seeds], dtype=np.int32),
-            "job": np.array([p.job for p in placements], dtype=np.int32),
-            "length": np.array([len(p.path) for p in placements], dtype=np.int16),
-            "path": np.array([r for p in placements for r in p.path], dtype=np.int16),
-            "gpus": np.array([g for p in placements for g in p.gpus], dtype=np.int32),
-            "not_before_s": np.array(times_s, dtype=np.float64),
-        }
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder, suffix=".npz")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **content)
-            os.chmod(name, 0o644)
-            target = folder / f"{self.fingerprint}.npz"
-            os.replace(name, target)
-        finally:
-            Path(name).unlink(missing_ok=True)
-        return target
-
-    @classmethod
-    def load(cls, scenario: Scenario, folder: Path = FOLDER) -> "Known":
-        """What is stored of a scenario; without schedules if nothing is.
-
-        Raises:
-            ConfigError: The file is not one that `save` wrote.
-        """
-        path = folder / f"{scenario.fingerprint()}.npz"
-        if not path.is_file():
-            return cls(scenario.name, scenario.fingerprint(), {})
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                data = {key: file[key] for key in file.files}
-            schedules = dict(_read(data))
-        except (OSError, ValueError, KeyError, IndexError) as error:
-            raise ConfigError(f"{path}: not a file of best known schedules: {error}") from None
-        return cls(str(data["title"]), scenario.fingerprint(), schedules)
+@app.command(help=_HELP)
+def best_known(
+    scenario: Annotated[
+        list[str], typer.Option(metavar="NAME|FILE", help="Preset or TOML file; repeatable.")
+    ] = [],  # noqa: B006
+    set_: Annotated[
+        list[str],
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario field; repeatable."),
+    ] = [],  # noqa: B006
+    episodes: Annotated[
+        int, typer.Option(parser=integer(1, 10**6), metavar="N", help="Workloads of each.")
+    ] = 200,
+    seed: Annotated[
+        int, typer.Option(parser=integer(0, 2**53 - 1), metavar="S", help="Seed of the workloads.")
+    ] = 0,
+    simulations_per_job: Annotated[
+        int, typer.Option(parser=integer(1, 10**9), metavar="N", help="Per restart.")
+    ] = SIMULATIONS_PER_JOB,
+    restarts: Annotated[
+        int, typer.Option(parser=integer(0, 10**6), metavar="N", help="Of the annealing.")
+    ] = RESTARTS,
+    workers: Annotated[
+        int, typer.Option(parser=integer(1, 1000), metavar="N", help="Processes.")
+    ] = 1,
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR", show_default=False, help="Folder.  [default: the package's own]"
+        ),
+    ] = FOLDER,
+) -> None:
+    """Parse, load everything, search."""
+    if set_ and not scenario:
+        raise ConfigError("--set: needs --scenario")
+    chosen = [(name, tuple(set_)) for name in dict.fromkeys(scenario)]
+    if not chosen:
+        chosen = [("paper", overrides) for overrides in SETTINGS.values()]
+        chosen += [(name, ()) for name in preset_names() if name != "paper"]
+    loaded = [(", ".join((name, *given)), load_scenario(name, given)) for name, given in chosen]
+    require_writable("--out", out / "x" if out.is_dir() else out)
+    seeds = [episode_seed(seed, episode) for episode in range(episodes)]
+    with progress_bar() as progress:
+        for title, one in loaded:
+            task = progress.add_task(title, total=episodes)
+            before = Known.load(one, out)
+            found = find_many(
+                one,
+                seeds,
+                simulations_per_job=simulations_per_job,
+                restarts=restarts,
+                start=before,
+                workers=workers,
+                on_seed=partial(progress.advance, task),
+            )
+            Known(title, before.digest, before.schedules | found).save(out)
+            progress.console.print(f"{title}: {len(found)} schedules", highlight=False)
 
 
-def _read(data: dict[str, np.ndarray]) -> Iterator[tuple[int, Schedule]]:
-    ends = np.cumsum(data["length"])
-    first, times_s = 0, data["not_before_s"]
-    for seed, number in zip(data["seed"].tolist(), data["number"].tolist(), strict=True):
-        placements = []
-        for i in range(first, first + number):
-            part = slice(int(ends[i]) - int(data["length"][i]), int(ends[i]))
-            path, gpus = data["path"][part].tolist(), data["gpus"][part].tolist()
-            placements.append(Placement(int(data["job"][i]), tuple(path), tuple(gpus)))
-        held = tuple(times_s[first : first + number].tolist()) if times_s.size else ()
-        yield seed, Schedule(tuple(placements), held)
-        first += number
+def main() -> None:
+    """Entry point; see `bace_env.command.run_command`."""
+    run_command(app, "python -m eval.best_known")
 
 
-def find_many(
-    scenario: Scenario,
-    seeds: Sequence[int],
-    *,
-    simulations_per_job: int = SIMULATIONS_PER_JOB,
-    restarts: int = RESTARTS,
-    start: Known | None = None,
-    workers: int = 1,
-    on_seed: Callable[[], None] = lambda: None,
-) -> dict[int, Schedule]:
-    """`find_schedule` of many workloads; the result does not depend on `workers`."""
-    known = {} if start is None else start.schedules
-    job = partial(_find_one, scenario, simulations_per_job, restarts)
-    tasks = [(seed, known.get(seed)) for seed in seeds]
-    found = {}
-    if workers == 1:
-        for seed, schedule in map(job, tasks):
-            found[seed] = schedule
-            on_seed()
-        return found
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for seed, schedule in pool.map(job, tasks, chunksize=max(1, len(seeds) // (8 * workers))):
-            found[seed] = schedule
-            on_seed()
-    return found
-
-
-_SAMPLERS: dict[str, Sampler] = {}  # of this process
-
-
-def _find_one(
-    scenario: Scenario, simulations_per_job: int, restarts: int, task: tuple[int, Schedule | None]
-) -> tuple[int, Schedule]:
-    sampler = _SAMPLERS.setdefault(scenario.fingerprint(), Sampler(scenario))
-    seed, start = task
-    return seed, find_schedule(
-        sampler.draw(seed),
-        simulations_per_job=simulations_per_job,
-        restarts=restarts,
-        start=start,
-    )
+if __name__ == "__main__":
+    main()

@@ -1,24 +1,19 @@
 """Many episodes: every policy on the same instances, in this process or in several."""
 
-import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
 
 import numpy as np
 
 from agents.policy import make_policy
 from bace_env.checker import check_trace
-from bace_env.errors import BaceError
 from bace_env.scenario import Sampler, episode_seed
 from bace_env.schema import Scenario
 from bace_env.trace import EpisodeTrace
 from bace_env.types import FloatArray
 from eval.gap import CLOSED, Yardsticks, estimate_gap_closed, gap_values
 from eval.metrics import METRICS, RATIOS, TYPICAL, episode_metrics
+from eval.processes import worker_pool
 from eval.rollout import run_episode
 from eval.statistics import (
     Estimate,
@@ -87,28 +82,6 @@ def run_seeds(request: Request, seeds: Sequence[int]) -> Iterator[SeedResult]:
 
 def _run_chunk(request: Request, seeds: Sequence[int]) -> list[SeedResult]:
     return list(run_seeds(request, seeds))
-
-
-@contextmanager
-def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor | None]:
-    """Processes that leave Ctrl-C to this one; none for one worker, whose work is done here.
-
-    Raises:
-        BaceError: A process died.
-    """
-    if workers == 1:
-        yield None
-        return
-    try:
-        with ProcessPoolExecutor(
-            workers,
-            mp_context=get_context("spawn"),
-            initializer=signal.signal,
-            initargs=(signal.SIGINT, signal.SIG_IGN),
-        ) as pool:
-            yield pool
-    except BrokenProcessPool:
-        raise BaceError("a worker process died; was there enough memory?") from None
 
 
 def run_comparison(

@@ -9,8 +9,8 @@ from bace_env.errors import DeadlockError
 from bace_env.instance import Instance
 from bace_env.schema import Scenario
 from bace_env.types import FloatArray
-from eval.best_known import Known, find_schedule, play
 from eval.bounds import lower_bounds
+from eval.known_schedules import Known, find_schedule, play
 from eval.rollout import run_episode
 from eval.statistics import Estimate, estimate_ratios_of_means
 

@@ -29,8 +29,9 @@ from eval.claims import (
     is_near,
     judge,
 )
-from eval.experiment import Request, run_seeds, worker_pool
+from eval.experiment import Request, run_seeds
 from eval.metrics import METRICS
+from eval.processes import worker_pool
 from eval.rollout import run_episode
 from eval.statistics import Estimate, estimate_geometric_means, estimate_ratios_of_means
 from eval.verdict import FEWEST_FOR_INTERVAL

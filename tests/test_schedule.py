@@ -20,7 +20,7 @@ from bace_env.kernels import allocate_state, reset
 from bace_env.simulator import Simulator
 from bace_env.trace import EpisodeTrace
 from bace_env.types import State, allocate_scratch
-from eval.best_known import schedule_of
+from eval.known_schedules import schedule_of
 from eval.rollout import run_episode
 
 properties = settings(deadline=None, max_examples=60, derandomize=True)
