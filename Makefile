@@ -13,7 +13,7 @@ pip_install = log=$$(mktemp) && { $(1) -m pip --disable-pip-version-check instal
 	&& rm "$$log"
 
 .DEFAULT_GOAL := help
-.PHONY: run test lint types nojit wheel-check bench paper assumptions robustness clean help
+.PHONY: run test lint types nojit wheel-check bench paper assumptions robustness known distance clean help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -78,6 +78,12 @@ assumptions: $(STAMP)-core ## search for the preset paper-fitted (10-25 minutes)
 	cp runs/assumptions/assumptions.md docs/; \
 	cp runs/assumptions/paper-fitted.toml bace_env/presets/; \
 	echo "Wrote docs/assumptions.md and bace_env/presets/paper-fitted.toml."
+
+known: $(STAMP)-core ## search for the best schedules known, stored in eval/known (15 minutes)
+	@$(PY) -m eval.best_known --workers 2 $(ARGS)
+
+distance: $(STAMP)-core ## regenerate docs/distance.md: every policy's gap to the best (10 minutes)
+	@$(PY) -m eval.distance --workers 2 --out docs/distance.md $(ARGS) >/dev/null
 
 clean: ## remove caches and build products (compiled kernels too); keeps .venv and runs/
 	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

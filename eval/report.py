@@ -105,13 +105,14 @@ def _gap_columns(comparison: Comparison, few: bool) -> dict[str, Callable[[int],
         return {}
     estimates = comparison.estimates
     return {
-        "above bound": lambda i: _percent(estimates["above_bound"][i], few),
-        "above best known": lambda i: _percent(estimates["above_best_known"][i], few),
-        "gap closed": lambda i: _percent(estimates[CLOSED][i], few),
+        "above bound": lambda i: percent(estimates["above_bound"][i], few),
+        "above best known": lambda i: percent(estimates["above_best_known"][i], few),
+        "gap closed": lambda i: percent(estimates[CLOSED][i], few),
     }
 
 
-def _percent(estimate: Estimate, few: bool) -> str:
+def percent(estimate: Estimate, few: bool) -> str:
+    """A share and its interval, in percent."""
     if estimate.mean is None or estimate.low is None or estimate.high is None:
         return "none"
     mean, low, high = (f"{100 * v:.1f}" for v in (estimate.mean, estimate.low, estimate.high))
