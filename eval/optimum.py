@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents.schedule import copy_state, objective_scales
+from bace_env.batch import state_row
 from bace_env.errors import BaceError, ConfigError
 from bace_env.instance import Instance
 from bace_env.jit import inner_kernel, kernel
@@ -155,16 +156,6 @@ def _all_placements(arrays: Arrays, scales: FloatArray) -> _Placements:
 
 
 @inner_kernel
-def _state_at(s: State, d: int) -> State:
-    return State(
-        s.now_s[d], s.idle_since_s[d], s.counts[d], s.totals[d], s.free_gpus[d], s.link_used[d],
-        s.link_jobs[d], s.status[d], s.pending[d], s.running[d], s.start_s[d], s.finish_s[d],
-        s.path_length[d], s.path[d], s.alloc[d], s.job_iteration_s[d], s.job_bytes_per_s[d],
-        s.energy_kwh[d], s.cost_usd[d],
-    )  # fmt: skip
-
-
-@inner_kernel
 def _least_rest(
     arrays: Arrays, state: State, placements: _Placements, scales: FloatArray, without: int
 ) -> float:
@@ -197,7 +188,7 @@ def _try_wait(
     d: int,
     limit: float,
 ) -> int:
-    state, child = _state_at(tree.state, d), _state_at(tree.state, d + 1)
+    state, child = state_row(tree.state, d), state_row(tree.state, d + 1)
     if tree.value[d] + _least_rest(arrays, state, placements, scales, -1) >= limit:
         return _NO_BETTER
     copy_state(state, child)
@@ -218,7 +209,7 @@ def _try_start(
     c: int,
     limit: float,
 ) -> int:
-    state, child = _state_at(tree.state, d), _state_at(tree.state, d + 1)
+    state, child = state_row(tree.state, d), state_row(tree.state, d + 1)
     p = arrays.job_profile[job]
     # Jobs that start together do so in the order of their ids: no schedule is met twice.
     if job <= tree.after[d] or c >= placements.number[p]:
