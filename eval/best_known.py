@@ -1,10 +1,8 @@
-"""The best schedules known: found by search, stored with the package, played back on demand.
+"""The best schedules known: found by search, stored in files, played back on demand."""
 
-`python -m eval.best_known` makes them anew.
-"""
-
-import os
-import tempfile
+import io
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from agents.heuristic import heuristic_options
 from agents.replay import Replay, Schedule
 from agents.search import PORTFOLIO, Planner, Search
 from bace_env.errors import ConfigError
+from bace_env.files import write_atomically
 from bace_env.instance import Instance
 from bace_env.kernels import allocate_state, reset
 from bace_env.scenario import Sampler
@@ -26,7 +25,7 @@ from bace_env.simulator import Placement
 from bace_env.trace import EpisodeTrace
 from eval.rollout import run_episode
 
-#: Where the package keeps them, one file per scenario.
+#: Where the package looks for them, one file per scenario.
 FOLDER = Path(__file__).parent / "known"
 
 #: Simulations per job and restart, and restarts, of the search for one workload.
@@ -103,7 +102,11 @@ class Known:
         """Write them to the folder, as `FINGERPRINT.npz`; whole or not at all."""
         seeds = list(self.schedules)
         placements = [p for seed in seeds for p in self.schedules[seed].placements]
-        times_s = [t for seed in seeds for t in self.schedules[seed].not_before_s]
+        times_s = [
+            time_s
+            for placed, held in self.schedules.values()
+            for time_s in held or (0.0,) * len(placed)  # one of each, where others are held back
+        ]
         content = {
             "title": np.array(self.title),
             "seed": np.array(seeds, dtype=np.int64),
@@ -115,15 +118,9 @@ class Known:
             "not_before_s": np.array(times_s, dtype=np.float64),
         }
         folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder, suffix=".npz")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **content)
-            os.chmod(name, 0o644)
-            target = folder / f"{self.fingerprint}.npz"
-            os.replace(name, target)
-        finally:
-            Path(name).unlink(missing_ok=True)
+        buffer, target = io.BytesIO(), folder / f"{self.fingerprint}.npz"
+        np.savez_compressed(buffer, allow_pickle=False, **content)
+        write_atomically(target, buffer.getvalue())
         return target
 
     @classmethod
@@ -137,26 +134,42 @@ class Known:
         if not path.is_file():
             return cls(scenario.name, scenario.fingerprint(), {})
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
                 data = {key: file[key] for key in file.files}
-            schedules = dict(_read(data))
-        except (OSError, ValueError, KeyError, IndexError) as error:
+            schedules, title = dict(_read(data)), str(data["title"])
+        except _CORRUPT as error:
             raise ConfigError(f"{path}: not a file of best known schedules: {error}") from None
-        return cls(str(data["title"]), scenario.fingerprint(), schedules)
+        return cls(title, scenario.fingerprint(), schedules)
+
+
+# What reading a file that is damaged, or no archive of arrays, raises.
+_CORRUPT = (
+    OSError, ValueError, TypeError, AttributeError, LookupError, EOFError, RuntimeError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 def _read(data: dict[str, np.ndarray]) -> Iterator[tuple[int, Schedule]]:
-    ends = np.cumsum(data["length"])
-    first, times_s = 0, data["not_before_s"]
-    for seed, number in zip(data["seed"].tolist(), data["number"].tolist(), strict=True):
+    number, length, times_s = data["number"], data["length"], data["not_before_s"]
+    sizes = {key: data[key].size for key in ("job", "length", "not_before_s", "path", "gpus")}
+    jobs, regions = int(number.sum()), int(length.sum())
+    expected = dict.fromkeys(("job", "length", "not_before_s"), jobs) | {
+        "path": regions,
+        "gpus": regions,
+    }
+    if sizes != expected or (number < 0).any() or (length < 1).any():
+        raise ValueError(f"lengths must be {expected}, got {sizes}")
+    ends = np.cumsum(length)
+    first = 0
+    for seed, n in zip(data["seed"].tolist(), number.tolist(), strict=True):
         placements = []
-        for i in range(first, first + number):
-            part = slice(int(ends[i]) - int(data["length"][i]), int(ends[i]))
+        for i in range(first, first + n):
+            part = slice(int(ends[i]) - int(length[i]), int(ends[i]))
             path, gpus = data["path"][part].tolist(), data["gpus"][part].tolist()
             placements.append(Placement(int(data["job"][i]), tuple(path), tuple(gpus)))
-        held = tuple(times_s[first : first + number].tolist()) if times_s.size else ()
-        yield seed, Schedule(tuple(placements), held)
-        first += number
+        held = tuple(times_s[first : first + n].tolist())
+        yield seed, Schedule(tuple(placements), held if any(held) else ())
+        first += n
 
 
 def find_many(
