@@ -35,7 +35,7 @@ class Replay:
         now, placement = view.now_s, placements[self._next]
         if times_s and now + time_tolerance(now) < times_s[self._next]:
             return WAIT
-        path, gpus = np.array(placement.path), np.array(placement.gpus)
+        path, gpus = (np.array(ids, dtype=np.int64) for ids in placement[1:])
         if check_placement(view.arrays, view.state, placement.job, path, gpus)[0] != VALID:
             return WAIT
         self._next += 1

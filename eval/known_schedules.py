@@ -5,6 +5,7 @@
 
 import hashlib
 import io
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -120,7 +121,11 @@ class Known:
         """Write them to the folder, as `DIGEST.npz`; whole or not at all."""
         seeds = list(self.schedules)
         placements = [p for seed in seeds for p in self.schedules[seed].placements]
-        times_s = [t for seed in seeds for t in self.schedules[seed].not_before_s]
+        times_s = [
+            time_s
+            for placed, held in self.schedules.values()
+            for time_s in held or (0.0,) * len(placed)  # one of each, where others are held back
+        ]
         content = {
             "title": np.array(self.title),
             "seed": np.array(seeds, dtype=np.int64),
@@ -150,25 +155,41 @@ class Known:
         if not path.is_file():
             return cls(scenario.name, name, {})
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
                 data = {key: file[key] for key in file.files}
             return cls(str(data["title"]), name, dict(_read(data)))
-        except (OSError, ValueError, KeyError, IndexError, BadZipFile) as error:
+        except _CORRUPT as error:
             raise ConfigError(f"{path}: not a file of best known schedules: {error}") from None
 
 
+# What reading a file that is damaged, or no archive of arrays, raises.
+_CORRUPT = (
+    OSError, ValueError, TypeError, AttributeError, LookupError, EOFError, RuntimeError,
+    BadZipFile, zlib.error,
+)  # fmt: skip
+
+
 def _read(data: dict[str, np.ndarray]) -> Iterator[tuple[int, Schedule]]:
-    ends = np.cumsum(data["length"])
-    first, times_s = 0, data["not_before_s"]
-    for seed, number in zip(data["seed"].tolist(), data["number"].tolist(), strict=True):
+    number, length, times_s = data["number"], data["length"], data["not_before_s"]
+    sizes = {key: data[key].size for key in ("job", "length", "not_before_s", "path", "gpus")}
+    jobs, regions = int(number.sum()), int(length.sum())
+    expected = dict.fromkeys(("job", "length", "not_before_s"), jobs) | {
+        "path": regions,
+        "gpus": regions,
+    }
+    if sizes != expected or (number < 0).any() or (length < 1).any():
+        raise ValueError(f"lengths must be {expected}, got {sizes}")
+    ends = np.cumsum(length)
+    first = 0
+    for seed, n in zip(data["seed"].tolist(), number.tolist(), strict=True):
         placements = []
-        for i in range(first, first + number):
-            part = slice(int(ends[i]) - int(data["length"][i]), int(ends[i]))
+        for i in range(first, first + n):
+            part = slice(int(ends[i]) - int(length[i]), int(ends[i]))
             path, gpus = data["path"][part].tolist(), data["gpus"][part].tolist()
             placements.append(Placement(int(data["job"][i]), tuple(path), tuple(gpus)))
-        held = tuple(times_s[first : first + number].tolist()) if times_s.size else ()
-        yield seed, Schedule(tuple(placements), held)
-        first += number
+        held = tuple(times_s[first : first + n].tolist())
+        yield seed, Schedule(tuple(placements), held if any(held) else ())
+        first += n
 
 
 def find_many(

@@ -30,6 +30,7 @@ from bace_env.simulator import Placement
 from bace_env.types import N_PENDING, Arrays, FloatArray, IntArray, State
 
 _MOST_PLACEMENTS = 20_000
+_TOO_DEEP = -1  # instead of nodes: a branch is longer than there is room for
 _SLACK = 1e-12  # a schedule must be better by this share to count as better
 
 
@@ -78,7 +79,7 @@ def find_optimum(
 
     Raises:
         ConfigError: The instance is too large, or its links are `residual`.
-        BaceError: The limit was reached: nothing is proven.
+        BaceError: The limit was reached, or a schedule takes too many decisions: nothing is proven.
     """
     arrays = instance.arrays
     if arrays.t_comm_form == T_COMM_RESIDUAL:
@@ -100,6 +101,11 @@ def find_optimum(
     )
     reset(arrays, State(*(field[0] for field in tree.state)), np.inf)
     value, nodes = _explore(arrays, scales, placements, tree, upper, node_limit)
+    if nodes == _TOO_DEEP:
+        raise BaceError(
+            f"optimum: a schedule takes more than {depth - 2} decisions, as prices change often: "
+            "too large"
+        )
     if nodes > node_limit:
         raise BaceError(f"optimum: not found within node_limit = {node_limit} decisions")
     found = []
@@ -247,13 +253,13 @@ def _explore(
 ) -> tuple[float, int]:
     """Depth first from row 0 of the tree: the best value, and the branches tried.
 
-    More than `node_limit` of these: the search was not finished.
+    More than `node_limit` of these, or `_TOO_DEEP`: the search was not finished.
     """
     best, found, d, nodes = upper, np.inf, 0, 0
     most = placements.least.shape[1]
     while d >= 0 and nodes <= node_limit:
         if d + 1 == tree.choice.size:
-            return found, node_limit + 1  # deeper than there is room for
+            return found, _TOO_DEEP
         limit = best - _SLACK * abs(best) if best < np.inf else np.inf
         n_pending = tree.state.counts[d, N_PENDING]
         result = _NOTHING

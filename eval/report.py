@@ -39,9 +39,10 @@ PLOT_SUFFIXES = (".png", ".pdf", ".svg")
 
 
 _GAP_CAPTION = (
-    "\nAbove: the objective (avg JCT and cost, weighted), beside a lower bound of it and\nthe best "
-    "schedule known. Gap closed: share of the way from bace to the best known."
+    "\nAbove: by how much the objective (avg JCT and cost, weighted) lies above a lower bound of "
+    "it and the best schedule known."
 )
+_CLOSED_CAPTION = " Gap closed: share of the way from bace to the best known."
 
 
 def make_table(comparison: Comparison, width: int = 80) -> Table:
@@ -55,10 +56,6 @@ def make_table(comparison: Comparison, width: int = 80) -> Table:
     unit, seconds = time_unit(comparison.values["avg_jct_s"][0].mean())
     table = Table(
         title=f"{comparison.request.title}: {_workloads(n)}; {reference} = 1",
-        caption=f"\nRatios to {reference} on a typical workload: geometric mean of the pairs"
-        + (".\n" if few else ",\nwith 95 % bootstrap interval. ")
-        + "JCT, cost ...: means. Wider terminal or --json: more."
-        + (_GAP_CAPTION if comparison.request.gap else ""),
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
@@ -96,7 +93,23 @@ def make_table(comparison: Comparison, width: int = 80) -> Table:
         unfinished = comparison.estimates["unfinished_jobs"][i].mean
         label = f"{name} ({unfinished:.3g} jobs unfinished)" if unfinished else name
         table.add_row(label, *(cells[i] for cells in shown), style="" if i else "bold")
+    table.caption = _caption(reference, [str(column.header) for column in table.columns], few)
     return table
+
+
+def _caption(reference: str, headings: list[str], few: bool) -> str:
+    """What the columns that are shown mean."""
+    text = "\n95 % bootstrap intervals. " if not few else "\n"
+    if "JCT ratio" in headings:
+        text = f"\nRatios to {reference} on a typical workload: geometric mean of the pairs"
+        # Two lines of a width that even narrow tables have; a long name wraps as it must.
+        line = "\n" if len(text) <= 70 else " "
+        text += f".{line}" if few else f",{line}with 95 % bootstrap interval. "
+        text += "JCT, cost ...: means. "
+    text += "Wider terminal or --json: more."
+    if "above bound" in headings:
+        text += _GAP_CAPTION + (_CLOSED_CAPTION if "gap closed" in headings else "")
+    return text
 
 
 def _gap_columns(comparison: Comparison, few: bool) -> dict[str, Callable[[int], str]]:
