@@ -59,9 +59,13 @@ def allocate_sequence(n_jobs: int, n_regions: int) -> Sequence:
 
 
 def objective_scales(instance: Instance) -> FloatArray:
-    """What a second of a job's time and what a dollar add to the objective, `(2,)`."""
+    """What a second of a job's time and what a dollar add to the objective, and when prices end.
+
+    Shape `(3,)`; a job that finishes after the last adds inf.
+    """
     per_second = 1.0 / (instance.n_jobs * instance.jct_ref_s)
-    return np.array([per_second, instance.cost_weight / instance.cost_ref_usd])
+    per_usd = instance.cost_weight / instance.cost_ref_usd
+    return np.array([per_second, per_usd, instance.price_end_s])
 
 
 @kernel
@@ -185,7 +189,7 @@ def play_sequence(
         while not try_entry(arrays, state, sequence, i, scratch, out):
             if advance(arrays, state, np.inf) != DECISION:
                 return np.inf
-        value += _contribution(arrays, state, job, scales)
+        value += contribution(arrays, state, job, scales)
         rest -= _least_seconds(arrays, job) * scales[0]
         waited = 0.0  # by those that follow: they start no earlier
         for later in range(i + 1, n):
@@ -223,9 +227,12 @@ def _least_seconds(arrays: Arrays, job: int) -> float:
     return float(arrays.iterations[job] * arrays.iteration_s[p, arrays.k_star[p]])
 
 
-@inner_kernel
-def _contribution(arrays: Arrays, state: State, job: int, scales: FloatArray) -> float:
+@kernel
+def contribution(arrays: Arrays, state: State, job: int, scales: FloatArray) -> float:
     """What a started job adds to the objective."""
+    finish_s = state.finish_s[job]
+    if finish_s > scales[2] + time_tolerance(finish_s):
+        return np.inf
     seconds = state.finish_s[job] - arrays.arrival_s[job]
     return float(seconds * scales[0] + state.cost_usd[job] * scales[1])
 
@@ -266,7 +273,7 @@ def play_policy(
             job, length = decide(arrays, state, options, scratch, path, alloc)
         if job >= 0:
             _start(arrays, state, job, path[:length], alloc[:length], n, out)
-            value += _contribution(arrays, state, job, scales)
+            value += contribution(arrays, state, job, scales)
             n += 1
             to_start -= 1
         elif advance(arrays, state, np.inf) != DECISION:
@@ -279,7 +286,7 @@ def _mutate(arrays: Arrays, sequence: Sequence, n: int, u: FloatArray, most_gpus
     """Change a sequence at random; `u` are uniform numbers from 0 to 1."""
     a, b = int(u[1] * n), int(u[2] * n)
     if arrays.price_cycle_s > 0.0:
-        _vary_times(sequence, n, a, u)
+        _vary_times(arrays, sequence, n, a, u)
     if u[0] < 0.15:
         _swap(sequence, a, b)
     elif u[0] < 0.35:
@@ -298,14 +305,22 @@ def _mutate(arrays: Arrays, sequence: Sequence, n: int, u: FloatArray, most_gpus
 
 
 @inner_kernel
-def _vary_times(sequence: Sequence, n: int, a: int, u: FloatArray) -> None:
-    """Let jobs start earlier, or one later: when another one does now."""
+def _vary_times(arrays: Arrays, sequence: Sequence, n: int, a: int, u: FloatArray) -> None:
+    """Let jobs start earlier, or one later: when another one does, or when a price changes."""
     if u[7] < 0.3:
         for i in range(a, n):
             sequence.not_before_s[i] = 0.0
-    elif u[7] < 0.5:
+    elif u[7] < 0.4:
         other = int(u[6] * n)
         sequence.not_before_s[a] = sequence.not_before_s[other]
+    elif u[7] < 0.6:  # until a price changes somewhere
+        region = int(u[6] * arrays.gpus.size)
+        step = int(u[8] * arrays.price_count[region])
+        time_s, period_s = arrays.price_time_s[region, step], arrays.price_period_s[region]
+        now = sequence.not_before_s[a]
+        if period_s < np.inf and now > time_s:
+            time_s += np.ceil((now - time_s) / period_s) * period_s
+        sequence.not_before_s[a] = time_s
 
 
 @inner_kernel

@@ -14,6 +14,7 @@ from agents.schedule import (
     Sequence,
     allocate_sequence,
     anneal,
+    contribution,
     copy_state,
     objective_scales,
     play_policy,
@@ -187,8 +188,7 @@ class Planner:
         out.job[0], out.length[0] = job, n
         out.path[0, :n], out.alloc[0, :n] = path, alloc
         out.not_before_s[0] = self._work.now_s[0] if self.arrays.price_cycle_s > 0 else 0.0
-        seconds = self._work.finish_s[job] - self.arrays.arrival_s[job]
-        value = seconds * self.scales[0] + self._work.cost_usd[job] * self.scales[1]
+        value = contribution(self.arrays, self._work, job, self.scales)
         rest, _ = play_policy(self.arrays, self._work, base, self.scales, self._scratch, out, 1)
         self._keep_if_better(float(value + rest), out)
 

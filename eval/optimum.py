@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents.schedule import copy_state, objective_scales
+from agents.schedule import contribution, copy_state, objective_scales
 from bace_env.batch import state_row
 from bace_env.errors import BaceError, ConfigError
 from bace_env.instance import Instance
@@ -231,8 +231,7 @@ def _try_start(
         return _NOTHING
     copy_state(state, child)
     start_job(arrays, child, job, path, alloc)
-    seconds = child.finish_s[job] - arrays.arrival_s[job]
-    value = tree.value[d] + seconds * scales[0] + child.cost_usd[job] * scales[1]
+    value = tree.value[d] + contribution(arrays, child, job, scales)
     code, after = DECISION, job
     if child.counts[N_PENDING] == 0:
         code, after = advance(arrays, child, np.inf), -1

@@ -27,6 +27,13 @@ def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor | None]:
             initializer=signal.signal,
             initargs=(signal.SIGINT, signal.SIG_IGN),
         ) as pool:
+            # Started at once, and deaf to Ctrl-C while they still import, too: a mask is inherited.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                for _ in range(workers):
+                    pool.submit(int)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             yield pool
     except BrokenProcessPool:
         raise BaceError("a worker process died; was there enough memory?") from None

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ from bace_env.config import load_scenario
 from bace_env.scenario import episode_seed
 from eval import compare, report
 from eval.compare import BASELINES
-from eval.experiment import Comparison, Request
+from eval.experiment import Comparison, Request, worker_pool
 from eval.metrics import METRICS, RATIOS, TYPICAL
 from eval.statistics import estimate_geometric_means, estimate_means, paired_ratios
 from eval.verdict import make_sentence
@@ -400,6 +401,14 @@ def test_an_interrupted_run_leaves_nothing_behind(
     code, out, err = command.run(*SMALL, "--out", "run", "--json", "x.json", "--plot", "x.png")
     assert (code, out, err) == (130, "", "interrupted\n")
     assert command.files() == before
+
+
+def test_workers_are_deaf_to_an_interrupt_from_their_first_moment_on() -> None:
+    with worker_pool(2) as pool:
+        assert pool is not None
+        masked = pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, ())
+        assert signal.SIGINT in masked.result()
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_a_failed_write_is_one_line_and_leaves_no_half_file(
