@@ -294,7 +294,10 @@ CASES = [
     ),
     # scenarios
     Case(("--scenario", "papr"), r"scenario: unknown preset 'papr'; did you mean 'paper'\? .*"),
-    Case(("--scenario", ""), "scenario: unknown preset ''; known: fig1, paper, paper-fitted, physical, tiny .*"),
+    Case(
+        ("--scenario", ""),
+        "scenario: unknown preset ''; known: fig1, paper, paper-fitted, physical, tiny .*",
+    ),
     Case(("--scenario", "no.toml"), r"scenario no\.toml: cannot read: No such file or directory"),
     Case(("--scenario", "./folder"), r"scenario \./folder: cannot read: Is a directory"),
     Case(("--scenario", "not_toml.toml"), r"scenario not_toml\.toml: not valid TOML: .*"),
