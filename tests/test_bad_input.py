@@ -273,7 +273,10 @@ CASES = [
         ),
         r"scenario tiny: workload\.n_jobs: at most the 3 listed jobs .*, got 4",
     ),
-    Case(setting("workload.arrivals=poisson"), rf"{PAPER}workload: mean_interarrival_h goes .*"),
+    Case(
+        setting("workload.arrivals=poisson"),
+        rf'{PAPER}workload: arrivals = "poisson" needs either mean_.*',
+    ),
     # --set itself
     Case(setting("scale.gpus"), "--set 'scale.gpus': must be key=value, such as .*"),
     Case(setting(""), "--set '': must be key=value, such as .*"),
