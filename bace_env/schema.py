@@ -180,7 +180,7 @@ SERIES_FILES: dict[str, type[SeriesFile]] = {
 
 def _kind(value: object) -> str:
     if isinstance(value, Generator) or (isinstance(value, dict) and "generator" in value):
-        return "generator"
+        return "synthetic"
     return "series" if isinstance(value, dict | Series) else "number"
 
 
@@ -188,13 +188,13 @@ def _kind(value: object) -> str:
 Price = Annotated[
     Annotated[Finite, Tag("number")]
     | Annotated[PriceSeries, Tag("series")]
-    | Annotated[Generator, Tag("generator")],
+    | Annotated[Generator, Tag("synthetic")],
     Discriminator(_kind),
 ]
 Carbon = Annotated[
     Annotated[NonNegative, Tag("number")]
     | Annotated[CarbonSeries, Tag("series")]
-    | Annotated[Generator, Tag("generator")],
+    | Annotated[Generator, Tag("synthetic")],
     Discriminator(_kind),
 ]
 

@@ -299,7 +299,7 @@ CASES = [
     Case(("--scenario", "papr"), r"scenario: unknown preset 'papr'; did you mean 'paper'\? .*"),
     Case(
         ("--scenario", ""),
-        "scenario: unknown preset ''; known: fig1, paper, paper-fitted, physical, tiny .*",
+        "scenario: unknown preset ''; known: fig1, paper, paper-fitted, physical, tiny, week-.*",
     ),
     Case(("--scenario", "no.toml"), r"scenario no\.toml: cannot read: No such file or directory"),
     Case(("--scenario", "./folder"), r"scenario \./folder: cannot read: Is a directory"),
