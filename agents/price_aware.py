@@ -3,20 +3,18 @@
 Two reference points, each `bace` but for one thing; both know the price series.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from agents.heuristic import Options, decide, least_gpus, parse_options, propose_for
 from bace_env.instance import Instance
-from bace_env.jit import kernel
+from bace_env.jit import inner_kernel, kernel
 from bace_env.kernels import current_rates, time_tolerance
 from bace_env.pipeline import electricity_cost, next_price_change, price_at
-from bace_env.placement import freest_region, priorities
+from bace_env.placement import PRICE_TOLERANCE, freest_region, mean_price, priorities
 from bace_env.simulator import WAIT, Action, Pause, Placement, View
 from bace_env.types import (
+    N_PENDING,
     Arrays,
-    BoolArray,
     FloatArray,
     IntArray,
     Scratch,
@@ -25,6 +23,9 @@ from bace_env.types import (
 )
 
 _DAY_S = 86400.0
+
+# What is known of a profile at a decision.
+_UNKNOWN, _BLOCKED, _DEAR, _CHEAP = 0, 1, 2, 3
 
 
 @kernel
@@ -49,7 +50,7 @@ def forecast_rates(arrays: Arrays, now_s: float, seconds: float, out: FloatArray
             out[r] = usd * 3600.0 / seconds
 
 
-@kernel
+@inner_kernel
 def place_at(
     arrays: Arrays,
     state: State,
@@ -71,10 +72,88 @@ def place_at(
     return length, gpus
 
 
-def run_times_s(arrays: Arrays, jobs: IntArray) -> FloatArray:
-    """E_j(K*) with all hops inside a region, of some jobs."""
-    profile = arrays.job_profile[jobs]
-    return np.asarray(arrays.iterations[jobs] * arrays.iteration_s[profile, arrays.k_star[profile]])
+@inner_kernel
+def _run_s(arrays: Arrays, job: int) -> float:
+    """E_j(K*) with all hops inside a region."""
+    p = arrays.job_profile[job]
+    return float(arrays.iterations[job] * arrays.iteration_s[p, arrays.k_star[p]])
+
+
+@kernel
+def place_by_forecast(
+    arrays: Arrays,
+    state: State,
+    options: Options,
+    job: int,
+    rates: FloatArray,
+    scratch: Scratch,
+    path: IntArray,
+    alloc: IntArray,
+) -> int:
+    """Path length of the job's placement at its forecast rates, which go into `rates`, `(R,)`."""
+    forecast_rates(arrays, state.now_s[0], _run_s(arrays, job), rates)
+    profile = arrays.job_profile[job]
+    length, _ = place_at(arrays, state, options, rates, profile, scratch, path, alloc)
+    return length
+
+
+@kernel
+def decide_or_defer(
+    arrays: Arrays,
+    state: State,
+    options: Options,
+    deadline: float,
+    limits: FloatArray,
+    scratch: Scratch,
+    path: IntArray,
+    alloc: IntArray,
+) -> tuple[int, int, float]:
+    """The decision of `BaceDefer`: job, path length, and until when none may start.
+
+    Args:
+        arrays: Of the instance.
+        state: Of the simulator.
+        options: Of the placement.
+        deadline: A job waits so many times E_j(K*) at most.
+        limits: Up to what a GPU's hour is cheap, USD, `(R,)`.
+        scratch: Room.
+        path: Filled, `(R,)`.
+        alloc: Filled, `(R,)`.
+
+    Returns:
+        (-1, 0, t) to wait, to t at most: the first deadline of a job that could start, else inf.
+    """
+    now_s, rates = state.now_s[0], scratch.rate
+    pending = state.pending[: state.counts[N_PENDING]]
+    score, known = scratch.score[0, : pending.size], scratch.profile
+    current_rates(arrays, now_s, rates)
+    priorities(arrays, state.link_used, pending, score)
+    for p in range(known.size):
+        known[p] = _UNKNOWN
+    best, until_s = -1, np.inf
+    for i in range(pending.size):
+        p = arrays.job_profile[pending[i]]
+        if known[p] == _UNKNOWN:
+            length, gpus = place_at(arrays, state, options, rates, p, scratch, path, alloc)
+            known[p] = _BLOCKED
+            if length > 0:
+                cost = mean_price(path, alloc, length, gpus, rates)
+                limit = mean_price(path, alloc, length, gpus, limits)
+                # Sums in two orders.
+                cheap = cost <= limit + PRICE_TOLERANCE * abs(limit)
+                known[p] = _CHEAP if cheap else _DEAR
+        if known[p] == _BLOCKED:
+            continue
+        last_s = arrays.arrival_s[pending[i]] + deadline * _run_s(arrays, pending[i])
+        if known[p] == _DEAR and last_s > now_s:
+            until_s = min(until_s, last_s)
+        elif best < 0 or score[i] > score[best]:
+            best = i
+    if best < 0:
+        return -1, 0, until_s
+    p = arrays.job_profile[pending[best]]
+    length, _ = place_at(arrays, state, options, rates, p, scratch, path, alloc)
+    return pending[best], length, until_s
 
 
 def median_of_day(
@@ -100,13 +179,6 @@ def median_of_day(
     found.sort()
     passed = np.cumsum([seconds for _, seconds in found])
     return found[int(np.searchsorted(passed, passed[-1] / 2 * (1 - 1e-9)))][0]
-
-
-class _Proposals(NamedTuple):
-    """What became of each profile, `(P,)` each."""
-
-    fits: BoolArray  # it can start now
-    cheap: BoolArray  # and at a low price
 
 
 class _PriceAware:
@@ -143,18 +215,6 @@ class _PriceAware:
         path, gpus = self._path[:length].tolist(), self._alloc[:length].tolist()
         return Placement(job, tuple(path), tuple(gpus))
 
-    def _place(self, view: View, profile: int, rates: FloatArray) -> tuple[int, int]:
-        return place_at(
-            view.arrays,
-            view.state,
-            self.chosen,
-            rates,
-            profile,
-            self._scratch,
-            self._path,
-            self._alloc,
-        )
-
 
 class BaceForecast(_PriceAware):
     """BACE-Pipe that ranks regions by their mean price over the job's expected run time.
@@ -175,9 +235,16 @@ class BaceForecast(_PriceAware):
         job, _ = decide(arrays, view.state, self.chosen, self._scratch, self._path, self._alloc)
         if job < 0:
             return WAIT
-        run_s = float(run_times_s(arrays, np.array([job]))[0])
-        forecast_rates(arrays, view.now_s, run_s, self._rates)
-        length, _ = self._place(view, int(arrays.job_profile[job]), self._rates)
+        length = place_by_forecast(
+            arrays,
+            view.state,
+            self.chosen,
+            job,
+            self._rates,
+            self._scratch,
+            self._path,
+            self._alloc,
+        )
         return self._placement(int(job), length)
 
 
@@ -207,34 +274,19 @@ class BaceDefer(_PriceAware):
     def act(self, view: View) -> Action:
         """Start the first job by priority that may, else wait for a price or a deadline."""
         self._prepare(view)
-        if view.free_gpus.max() < 1:
-            return WAIT
-        arrays, now_s, pending = view.arrays, view.now_s, view.pending
-        profile = arrays.job_profile[pending]
-        proposals = self._proposals(view, np.unique(profile).tolist())
-        last_s = arrays.arrival_s[pending] + self.deadline * run_times_s(arrays, pending)
-        fits = proposals.fits[profile]
-        may = fits & (proposals.cheap[profile] | (last_s <= now_s))
-        if not may.any():
-            return Pause(float(last_s[fits].min())) if fits.any() else WAIT
-        score = np.empty(pending.size)
-        # The live array: a read-only view would compile the kernel once more.
-        live = view.state.pending[: pending.size]
-        priorities(arrays, view.state.link_used, live, score)
-        first = int(np.argmax(np.where(may, score, -np.inf)))
-        length, _ = self._place(view, int(profile[first]), view.usd_per_gpu_h)
-        return self._placement(int(pending[first]), length)
-
-    def _proposals(self, view: View, profiles: list[int]) -> _Proposals:
-        rates, limits = view.usd_per_gpu_h, self._median_rates(view)
-        fits, cheap = np.zeros((2, view.arrays.k_star.size), dtype=bool)
-        for p in profiles:
-            length, _ = self._place(view, p, rates)
-            fits[p] = length > 0
-            path, alloc = self._path[:length], self._alloc[:length]
-            cost, limit = float(alloc @ rates[path]), float(alloc @ limits[path])
-            cheap[p] = cost <= limit + 1e-12 * abs(limit)  # sums in two orders
-        return _Proposals(fits, cheap)
+        job, length, until_s = decide_or_defer(
+            view.arrays,
+            view.state,
+            self.chosen,
+            self.deadline,
+            self._median_rates(view),
+            self._scratch,
+            self._path,
+            self._alloc,
+        )
+        if job < 0:
+            return Pause(until_s) if until_s < np.inf else WAIT
+        return self._placement(int(job), length)
 
     def _median_rates(self, view: View) -> FloatArray:
         """What a GPU costs for an hour at each region's median price of the day, `(R,)`."""
