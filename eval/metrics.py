@@ -110,6 +110,13 @@ def backlog_steps(trace: EpisodeTrace) -> Steps:
     return Steps(times, waiting, max(trace.end_s, float(times[-1])))
 
 
+def backlog_over_time(trace: EpisodeTrace, parts: int = 100) -> list[tuple[float, float, float]]:
+    """Begin, end (s) and exact mean backlog of equal parts of the window, or of the makespan."""
+    edges = np.linspace(*_measured_span(trace), parts + 1)
+    means = backlog_steps(trace).means(edges)
+    return list(zip(edges[:-1].tolist(), edges[1:].tolist(), means.tolist(), strict=True))
+
+
 def _measured_span(trace: EpisodeTrace) -> tuple[float, float]:
     """The time over which utilisations and backlog are means: the window, or the makespan."""
     arrival_s, summary = trace.instance.arrays.arrival_s, trace.summary()

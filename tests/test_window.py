@@ -14,7 +14,7 @@ from bace_env.errors import BaceError, ConfigError
 from bace_env.instance import Instance
 from bace_env.scenario import build_instance
 from bace_env.trace import EpisodeTrace
-from eval.metrics import backlog_steps, counted_jobs, episode_metrics
+from eval.metrics import backlog_over_time, backlog_steps, counted_jobs, episode_metrics
 from eval.rollout import run_episode
 
 #: (arrival, hours): one GPU, so they run one after another: 0-4, 4-6, 6-8, 10-11, 12-15.
@@ -89,6 +89,17 @@ def test_a_warm_up_alone_leaves_the_end_open() -> None:
     assert found["counted_jobs"] == 1
     assert found["avg_jct_s"] == pytest.approx(3 * 3600)
     assert found["gpu_utilization"] == pytest.approx(3 / 4)  # 11:00 to the last finish
+
+
+def test_the_backlog_over_time_has_its_mean_in_every_part() -> None:
+    parts = backlog_over_time(queue(), parts=5)  # of three hours: waiting are j1 1-4, j2 2-6
+    hours = [(begin / 3600, end / 3600, mean) for begin, end, mean in parts]
+    assert hours == [
+        pytest.approx(row)
+        for row in [(0, 3, 1.0), (3, 6, 4 / 3), (6, 9, 0), (9, 12, 0), (12, 15, 0)]
+    ]
+    (first, *_, last) = backlog_over_time(queue({"warmup_h": 1.0, "drain_h": 2.0}))
+    assert (first[0], last[1]) == (3600, 36000)
 
 
 @pytest.mark.parametrize(
