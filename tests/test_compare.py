@@ -246,6 +246,7 @@ def test_the_run_directory_holds_everything(run_directory: Path, command: Comman
         "scenario.json",
         "summary.json",
         "episodes.csv",
+        "backlog.csv",
         "report.md",
         "comparison.png",
     }
