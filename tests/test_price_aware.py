@@ -1,6 +1,7 @@
 """Policies that know the price series: by hand, and against what they share with `bace`."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,15 @@ from agents.explanation import Explains
 from agents.policy import make_policy
 from agents.price_aware import forecast_rates, median_of_day
 from bace_env.checker import check_trace
-from bace_env.config import parse_scenario
-from bace_env.errors import ConfigError
+from bace_env.config import load_scenario, parse_scenario
+from bace_env.errors import BaceError, ConfigError
 from bace_env.instance import Instance
 from bace_env.scenario import build_instance
 from bace_env.simulator import Pause, Placement, Simulator
+from eval.chosen import load_saved
+from eval.experiment import Request, run_comparison
+from eval.replay import explain_episode, replay
+from eval.report import save_run
 from eval.rollout import run_episode
 
 NAMES = ("bace-forecast", "bace-defer")
@@ -217,3 +222,18 @@ def test_options_show_in_the_name() -> None:
     assert make_policy("bace-defer:deadline=2,patience=0.5").name == (
         "bace-defer:deadline=2,patience=0.5"
     )
+
+
+def test_a_saved_schedule_with_pauses_is_read_back(tmp_path: Path) -> None:
+    scenario = load_scenario("week-in-the-cloud", ["workload.n_jobs=12"])
+    request = Request(scenario, ("bace-defer:deadline=0.3",), keep_traces=True)
+    comparison = run_comparison(request, seed=0, episodes=1)
+    save_run(comparison, tmp_path / "run")
+    (episode,) = load_saved(tmp_path / "run", None, None, None)
+    (original,) = comparison.traces[0]
+    assert episode.trace.start_s.tolist() == original.start_s.tolist()
+    assert [d.time_s for d in episode.trace.decisions] == [d.time_s for d in original.decisions]
+    with pytest.raises(BaceError, match="gives no reasons"):
+        next(explain_episode(episode.trace, make_policy(episode.spec)))
+    views = [(view.now_s, action) for view, action in replay(original)]
+    assert [now_s for now_s, _ in views] == [d.time_s for d in original.decisions]
