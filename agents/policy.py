@@ -36,6 +36,8 @@ REGISTRY: dict[str, str] = {
     "bace-no-cost-min": "agents.heuristic:BaceNoCostMin",
     "bace-patient": "agents.heuristic:BacePatient",
     "sjf": "agents.heuristic:Sjf",
+    "bace-forecast": "agents.price_aware:BaceForecast",
+    "bace-defer": "agents.price_aware:BaceDefer",
     "search": "agents.search:Search",
     "random": "agents.random_policy:RandomPolicy",
 }

@@ -98,8 +98,9 @@ class World(NamedTuple):
 def arrays_row(a: Any, c: int, b: int) -> Arrays:  # Any: the scalars of an Arrays are arrays here
     """The arrays of episode b on cluster c, as views."""
     return Arrays(
-        a.gpus[c], a.kw_per_gpu[c], a.link_bytes_per_s[c], a.link_latency_s[c], a.price_count[c],
-        a.price_time_s[c], a.price_usd_per_kwh[c], a.price_cumulative[c], a.price_period_s[c],
+        a.gpus[c], a.kw_per_gpu[c], a.link_bytes_per_s[c], a.link_latency_s[c],
+        a.egress_usd_per_byte[c], a.price_count[c], a.price_time_s[c], a.price_usd_per_kwh[c],
+        a.price_cumulative[c], a.price_period_s[c],
         a.price_cycle_s[c], a.ref_usd_per_gpu_s[c], a.t_comm_form[c], a.comp_s[c], a.iteration_s[c],
         a.least_gpu_s[c], a.intra_s[c], a.act_bytes[c], a.micro_batches[c], a.k_min[c], a.k_max[c],
         a.k_star[c], a.job_profile[c], a.iterations[b], a.arrival_s[b],

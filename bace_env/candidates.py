@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bace_env.jit import inner_kernel, kernel
-from bace_env.pipeline import link_room, path_iteration_time
+from bace_env.pipeline import egress_cost, link_room, path_iteration_time
 from bace_env.placement import (
     FILL_CHEAPEST,
     FILL_IN_ORDER,
@@ -65,7 +65,7 @@ class Candidates(NamedTuple):
     gpus: IntArray  # (K,)
     fill: IntArray  # (K,)
     iteration_s: FloatArray  # (K,) Eq. 1 on the path
-    usd_per_s: FloatArray  # (K,) electricity at present prices
+    usd_per_s: FloatArray  # (K,) electricity at present prices, and egress
 
 
 def candidate_capacity(n_regions: int, n_budgets: int) -> int:
@@ -307,7 +307,7 @@ def _price_candidates(
     alloc: IntArray,
     found: Candidates,
 ) -> None:
-    """Iteration time and electricity of each candidate; `alloc` is scratch of shape `(R,)`."""
+    """Iteration time and cost per second of each candidate; `alloc` is scratch of shape `(R,)`."""
     act_bytes, comp_s = arrays.act_bytes[profile], arrays.comp_s[profile]
     intra_s, micro_batches = arrays.intra_s[profile], arrays.micro_batches[profile]
     form = arrays.t_comm_form
@@ -332,10 +332,15 @@ def _price_candidates(
         )
         path = orders.region[g, start]
         allocate(found.fill[c], path, length, k, free_gpus, prices, alloc)
-        total = 0.0
+        total, egress = 0.0, 0.0
         for i in range(length):
             total += alloc[i] * prices[path[i]]
-        found.usd_per_s[c] = total / 3600.0
+            if i + 1 < length:
+                here, there = arrays.egress_usd_per_byte[path[i]], path[i + 1]
+                egress += egress_cost(
+                    act_bytes, micro_batches, 1.0, here, arrays.egress_usd_per_byte[there]
+                )
+        found.usd_per_s[c] = total / 3600.0 + egress / found.iteration_s[c]
 
 
 @inner_kernel

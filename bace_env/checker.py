@@ -136,8 +136,15 @@ def _number_problems(
     duration = spec["iterations"] * iteration_s
     kw = [n * instance["regions"][r]["kw_per_gpu"] for r, n in zip(path, job["gpus"], strict=True)]
     start, finish = job["start_s"], job["start_s"] + duration
-    cost = sum(
-        p * _price_integral(instance["regions"][r], start, finish) / 3600
+    regions = instance["regions"]
+    one_way_gb = profile["act_bytes"] * profile["micro_batches"] * spec["iterations"] / 1e9
+    # A hop's activations leave its source, its gradients leave its target.
+    egress = sum(
+        one_way_gb * (regions[u]["egress_usd_per_gb"] + regions[v]["egress_usd_per_gb"])
+        for u, v in hops
+    )
+    cost = egress + sum(
+        p * _integral(regions[r], "price", "price_usd_per_kwh", start, finish) / 3600
         for r, p in zip(path, kw, strict=True)
     )
     highest = sum(
@@ -151,8 +158,18 @@ def _number_problems(
         "finish_s": (finish, finish),
         "bytes_per_s": (need if hops else 0.0, need),
         "energy_kwh": (sum(kw) * duration / 3600, sum(kw) * duration / 3600),
-        "cost_usd": (cost, scale),
+        "cost_usd": (cost, scale + egress),
     }
+    if "carbon_time_s" in regions[0]:
+        grams = sum(
+            p * _integral(regions[r], "carbon", "carbon_g_per_kwh", start, finish) / 3600
+            for r, p in zip(path, kw, strict=True)
+        )
+        rate = sum(
+            p * max(regions[r]["carbon_g_per_kwh"]) / 3.6e6 for r, p in zip(path, kw, strict=True)
+        )
+        late = duration + 4 * np.finfo(float).eps / _RELATIVE * finish
+        expected["carbon_kg"] = (grams / 1000, rate * late)
     return [
         f"{job['name']}: {field} must be {value!r}, got {job[field]!r}"
         for field, (value, size) in expected.items()
@@ -160,10 +177,12 @@ def _number_problems(
     ]
 
 
-def _price_integral(region: dict[str, Any], start: float, finish: float) -> float:
-    """Integral of the region's price, step by step between start and finish."""
-    times, prices = np.array(region["price_time_s"]), np.array(region["price_usd_per_kwh"])
-    period = region["price_period_s"]
+def _integral(
+    region: dict[str, Any], series: str, values: str, start: float, finish: float
+) -> float:
+    """Integral of the region's price or carbon, step by step between start and finish."""
+    times, prices = np.array(region[f"{series}_time_s"]), np.array(region[values])
+    period = region[f"{series}_period_s"]
     if period is not None:
         first, last = int(start // period), int(finish // period) + 1
         offsets = np.arange(first, last + 1) * period

@@ -6,14 +6,15 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from importlib import resources
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
 from bace_env import schema
 from bace_env.errors import ConfigError
-from bace_env.schema import Scenario, SeriesFile, nearest
+from bace_env.schema import SERIES_FILES, Scenario, SeriesFile, nearest
 from bace_env.tables import TimedSeries, parse_jobs, parse_series
 
 #: Every field that a scenario file may have, wherever it stands.
@@ -99,16 +100,17 @@ def with_files(
 def _with_series(
     data: dict[str, Any], regions: list[Any], label: str, read: Callable[[str], str]
 ) -> list[Any]:
-    """The regions with their price files read; `start` becomes that of the files if missing."""
+    """The regions with their files of series read; `start` becomes that of these if missing."""
     files: dict[str, dict[str, TimedSeries]] = {}
-    found: list[tuple[int, SeriesFile, TimedSeries]] = []
-    for r, region in enumerate(regions):
-        price = region.get("price_usd_per_kwh") if isinstance(region, dict) else None
+    found: list[_Found] = []
+    for r, field in product(range(len(regions)), SERIES_FILES):
+        region = regions[r]
+        price = region.get(field) if isinstance(region, dict) else None
         if not isinstance(price, dict) or "file" not in price:
             continue
-        where = f"scenario {label}: regions.{region.get('name', r)}.price_usd_per_kwh"
+        where = f"scenario {label}: regions.{region.get('name', r)}.{field}"
         try:
-            spec = SeriesFile.model_validate(price)
+            spec = SERIES_FILES[field].model_validate(price)
         except ValidationError as error:
             text = "; ".join(_describe(problem, price) for problem in error.errors()[:10])
             raise ConfigError(f"{where}: {text}") from None
@@ -119,24 +121,33 @@ def _with_series(
         if wanted not in columns:
             hint = nearest(wanted, list(columns))
             raise ConfigError(f"{where}.series: {spec.file} has no {wanted!r}; {hint}")
-        found.append((r, spec, columns[wanted]))
+        found.append(_Found(r, field, spec, columns[wanted]))
     if not found:
         return regions
     if "start" not in data:
-        data["start"] = found[0][2].start
-        if any(series.start != data["start"] for _, _, series in found):
+        data["start"] = found[0].series.start
+        if any(each.series.start != data["start"] for each in found):
             raise ConfigError(
                 f"scenario {label}: start: needed (the instant of time 0), as the series in files "
                 f"begin at different times: {_starts(found)}"
             )
     regions = list(regions)
-    for r, spec, series in found:
-        regions[r] = dict(regions[r]) | {"price_usd_per_kwh": _inline(data, spec, series, label)}
+    for r, field, spec, series in found:
+        regions[r] = dict(regions[r]) | {field: _inline(data, spec, series, label)}
     return regions
 
 
-def _starts(found: list[tuple[int, SeriesFile, TimedSeries]]) -> str:
-    return ", ".join(sorted({f"{series.start:%Y-%m-%dT%H:%MZ}" for _, _, series in found}))
+class _Found(NamedTuple):
+    """A series in a file, and whose it is."""
+
+    region: int
+    field: str
+    spec: SeriesFile
+    series: TimedSeries
+
+
+def _starts(found: list[_Found]) -> str:
+    return ", ".join(sorted({f"{each.series.start:%Y-%m-%dT%H:%MZ}" for each in found}))
 
 
 def _inline(
@@ -157,7 +168,7 @@ def _inline(
         "values": series.values,
         "step_h": series.step_s / 3600,
         "offset_h": offset_s / 3600,
-        "unit": spec.unit,
+        "unit": spec.model_dump()["unit"],
         "beyond": spec.beyond,
     }
 

@@ -82,7 +82,7 @@ class Episodes:
         if np.isfinite(first.price_end_s):
             raise ConfigError(
                 'price_usd_per_kwh.beyond: must be "hold" or "repeat" in an environment, where any '
-                'schedule may be tried, got "error"'
+                'schedule may be tried (so must that of carbon_g_per_kwh), got "error"'
             )
         self._cost_weight = first.cost_weight if cost_weight is None else cost_weight
         self._horizon_s = np.inf if horizon_s is None else horizon_s

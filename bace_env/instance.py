@@ -10,7 +10,7 @@ import numpy as np
 
 from bace_env.jit import inner_kernel, kernel
 from bace_env.pipeline import T_COMM_FORMS
-from bace_env.types import Arrays, FloatArray, IntArray
+from bace_env.types import Arrays, FloatArray, IntArray, StepSeries
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +26,8 @@ class Instance:
         arrays: The numbers, see `types.Arrays`.
         cost_weight: Weight of the cost in the objective (lambda).
         price_end_s: Time up to which all prices are known; a run that passes it fails.
+        carbon: Carbon intensity of each region in g/kWh; empty where the scenario gives none.
+        window_s: First and last arrival that counts in per-job metrics.
     """
 
     scenario: str
@@ -36,6 +38,8 @@ class Instance:
     arrays: Arrays
     cost_weight: float
     price_end_s: float = np.inf
+    carbon: tuple[StepSeries, ...] = ()
+    window_s: tuple[float, float] = (0.0, np.inf)
 
     @property
     def n_regions(self) -> int:
@@ -111,8 +115,16 @@ class Instance:
                     "price_time_s": a.price_time_s[r, :n].tolist(),
                     "price_usd_per_kwh": a.price_usd_per_kwh[r, :n].tolist(),
                     "price_period_s": period if np.isfinite(period) else None,
+                    "egress_usd_per_gb": float(a.egress_usd_per_byte[r]) * 1e9,
                 }
             )
+            if self.carbon:
+                carbon = self.carbon[r]
+                regions[-1] |= {
+                    "carbon_time_s": carbon.times_s.tolist(),
+                    "carbon_g_per_kwh": carbon.values.tolist(),
+                    "carbon_period_s": carbon.period_s if np.isfinite(carbon.period_s) else None,
+                }
         profiles = []
         for p, name in enumerate(self.profile_names):
             k_max = int(a.k_max[p])

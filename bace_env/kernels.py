@@ -9,6 +9,7 @@ import numpy as np
 from bace_env.jit import inner_kernel, kernel
 from bace_env.pipeline import (
     bandwidth_need,
+    egress_cost,
     electricity_cost,
     link_room,
     next_price_change,
@@ -248,8 +249,16 @@ def start_job(arrays: Arrays, state: State, job: int, path: IntArray, alloc: Int
             finish,
         )
         if i + 1 < length:
-            state.link_used[r, path[i + 1]] += need
-            state.link_jobs[r, path[i + 1]] += 1
+            v = path[i + 1]
+            state.link_used[r, v] += need
+            state.link_jobs[r, v] += 1
+            state.cost_usd[job] += egress_cost(
+                arrays.act_bytes[p],
+                arrays.micro_batches[p],
+                arrays.iterations[job],
+                arrays.egress_usd_per_byte[r],
+                arrays.egress_usd_per_byte[v],
+            )
     state.totals[CHARGED_USD] += state.cost_usd[job]
     state.path_length[job] = length
     state.job_iteration_s[job] = iteration_s

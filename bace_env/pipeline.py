@@ -269,6 +269,23 @@ def price_cycle_s(times_s: FloatArray, counts: IntArray, periods_s: FloatArray) 
     return last + min(whole_ms, 10 * longest_ms) / 1000
 
 
+@inner_kernel
+def egress_cost(
+    act_bytes: float,
+    micro_batches: int,
+    iterations: float,
+    source_usd_per_byte: float,
+    target_usd_per_byte: float,
+) -> float:
+    """USD for what a hop between regions moves: 2 * A * M * I bytes, each paid where it leaves.
+
+    Forward, A * M * I bytes of activations leave the source; backward, as many of gradients leave
+    the target.
+    """
+    one_way = act_bytes * micro_batches * iterations
+    return one_way * (source_usd_per_byte + target_usd_per_byte)
+
+
 @kernel
 def electricity_cost(
     times_s: FloatArray,

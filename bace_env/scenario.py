@@ -9,9 +9,21 @@ import numpy as np
 from bace_env import pipeline, transformer
 from bace_env.candidates import hostable
 from bace_env.errors import ConfigError
+from bace_env.generators import generate
 from bace_env.instance import Instance
-from bace_env.schema import Dataset, Job, LanguageModel, Measured, PriceSeries, Scenario
-from bace_env.types import Arrays, FloatArray
+from bace_env.schema import (
+    CarbonSeries,
+    Dataset,
+    Generator,
+    Job,
+    LanguageModel,
+    Measured,
+    PriceSeries,
+    Scenario,
+    Series,
+    Window,
+)
+from bace_env.types import Arrays, FloatArray, StepSeries
 
 _BYTES_PER_GBIT = 1e9 / 8
 _GIB = 2**30
@@ -66,7 +78,16 @@ class Sampler:
         link_bytes_per_s, link_latency_s = _links(scenario)
         models = {model.name: model for model in scenario.models}
         prices = [_price_steps(region.price_usd_per_kwh) for region in scenario.regions]
-        self._price_end_s = min(price.end_s for price in prices)
+        carbon = [
+            _carbon_steps(region.carbon_g_per_kwh)
+            for region in scenario.regions
+            if region.carbon_g_per_kwh is not None
+        ]
+        self._price_end_s = min(series.end_s for series in (*prices, *carbon))
+        self._carbon = tuple(
+            StepSeries(steps.times_s, steps.values, steps.cumulative(), steps.period_s)
+            for steps in carbon
+        )
         profiles: dict[tuple[str, int], int] = {}
         for job in jobs:
             profiles.setdefault((job.model, job.batch_size), len(profiles))
@@ -84,6 +105,7 @@ class Sampler:
             gpus=gpus,
             link_bytes_per_s=link_bytes_per_s,
             link_latency_s=link_latency_s,
+            egress_usd_per_byte=np.array([r.egress_usd_per_gb / 1e9 for r in scenario.regions]),
             t_comm_form=pipeline.T_COMM_FORMS.index(scenario.pipeline.t_comm),
             job_profile=np.array(job_profile, dtype=np.int64),
             iterations=self._iterations[:, 0].copy(),
@@ -92,6 +114,7 @@ class Sampler:
             **_profile_arrays(made),
         )
         self._refuse_unhostable()
+        self._gap_s = self._mean_gap_s()
 
     def draw(self, seed: int) -> Instance:
         """The workload of one episode; `seed` is that of the episode, see `episode_seed`."""
@@ -105,6 +128,8 @@ class Sampler:
             arrays=self.arrays._replace(iterations=iterations, arrival_s=arrival_s),
             cost_weight=self.scenario.objective.cost_weight,
             price_end_s=self._price_end_s,
+            carbon=self._carbon,
+            window_s=_window_s(self.scenario.window, arrival_s),
         )
 
     def draw_jobs(self, seed: int) -> tuple[FloatArray, FloatArray]:
@@ -116,11 +141,41 @@ class Sampler:
             # Every job consumes one draw, so fixing one job's data set changes no other's.
             drawn = self._stream(seed, _DATASETS).integers(n_datasets, size=n_jobs)
             iterations = self._iterations[self._job_index, drawn]
-        gap_h = self.scenario.workload.mean_interarrival_h
-        if gap_h is not None:
-            gaps_s = self._stream(seed, _ARRIVALS).exponential(3600.0 * gap_h, size=n_jobs)
-            arrival_s = np.cumsum(gaps_s)
+        if self._gap_s is not None:
+            arrival_s = self._draw_arrivals(seed, self._gap_s, n_jobs)
         return iterations, arrival_s
+
+    def _draw_arrivals(self, seed: int, gap_s: float, n: int) -> FloatArray:
+        """Arrivals of n jobs at a mean gap: Poisson, or with a rate that changes around it."""
+        workload = self.scenario.workload
+        if workload.arrivals == "bursty":
+            passed = np.cumsum(self._stream(seed, _ARRIVALS).exponential(size=n))
+            factor, share, burst_h = workload.bursts
+            return bursty_times(
+                self._stream(seed, _STATES), gap_s * passed, factor, share, 3600.0 * burst_h
+            )
+        if workload.arrivals == "diurnal":
+            amplitude, peak_h = workload.wave
+            return diurnal_times(self._stream(seed, _THINNED), gap_s, n, amplitude, 3600.0 * peak_h)
+        return np.cumsum(self._stream(seed, _ARRIVALS).exponential(gap_s, size=n))
+
+    def _mean_gap_s(self) -> float | None:
+        """Mean time between arrivals; None where they are not drawn.
+
+        For a load: the mean over the jobs of their expected least work w_j, in GPU-seconds, over
+        load * all GPUs. A job that draws its data set draws each equally likely.
+        """
+        workload = self.scenario.workload
+        if workload.mean_interarrival_h is not None:
+            return 3600.0 * workload.mean_interarrival_h
+        if workload.load is None:
+            return None
+        arrays = self.arrays
+        work = self._iterations.mean(axis=1) * arrays.least_gpu_s[arrays.job_profile]
+        gap_s = float(work.mean()) / (workload.load * float(arrays.gpus.sum()))
+        if gap_s <= 0.0:
+            raise ConfigError("workload.load: the jobs have no work, so no gap gives a load")
+        return gap_s
 
     def _stream(self, seed: int, source: int) -> np.random.Generator:
         """The numbers of `Generator(Philox(key=[seed, source]))`, from one generator set anew."""
@@ -145,7 +200,85 @@ class Sampler:
         )
 
 
-_DATASETS, _ARRIVALS = 0, 1  # sources of randomness
+_DATASETS, _ARRIVALS, _STATES, _THINNED = 0, 1, 2, 3  # sources of randomness
+_DAY_S = 86400.0
+
+
+def bursty_times(
+    rng: np.random.Generator, passed_s: FloatArray, factor: float, share: float, burst_s: float
+) -> FloatArray:
+    """Arrivals of a Markov-modulated Poisson process of two states, `(n,)`.
+
+    In bursts jobs come `factor` times as often as on the mean, else (1 - share * factor) /
+    (1 - share) times. Bursts last exponentially long, `burst_s` on the mean, and take `share` of
+    the time; so do the calms between them, and time 0 lies anywhere. A Poisson process of the mean
+    rate is stretched accordingly.
+
+    Args:
+        rng: Draws when bursts begin and end.
+        passed_s: Arrivals of a Poisson process of the mean rate, ascending, `(n,)`.
+        factor: Rate in a burst over the mean rate; factor * share <= 1.
+        share: Of the time that bursts take.
+        burst_s: Mean length of a burst.
+    """
+    speeds = np.array([(1 - share * factor) / (1 - share), factor])
+    means = np.array([burst_s * (1 - share) / share, burst_s])
+    state = int(rng.random() < share)
+    ends, reached = [np.zeros(1)], [np.zeros(1)]  # time, and the Poisson process's, at each change
+    while reached[-1][-1] < passed_s[-1]:
+        states = (state + np.arange(256)) % 2
+        lengths = rng.exponential(size=256) * means[states]
+        ends.append(ends[-1][-1] + np.cumsum(lengths))
+        reached.append(reached[-1][-1] + np.cumsum(lengths * speeds[states]))
+    return np.interp(passed_s, np.concatenate(reached), np.concatenate(ends))
+
+
+def diurnal_times(
+    rng: np.random.Generator, gap_s: float, n: int, amplitude: float, peak_s: float
+) -> FloatArray:
+    """Arrivals of a Poisson process whose rate swings over the day, by thinning, `(n,)`.
+
+    The rate is (1 + amplitude * cos(2 pi (t - peak) / 24 h)) / gap. Candidates come at the highest
+    rate, and each stays with the probability rate / highest rate (Lewis and Shedler 1979).
+
+    Args:
+        rng: Draws candidates and who stays.
+        gap_s: Mean time between arrivals over whole days.
+        n: Number of arrivals.
+        amplitude: From 0 to 1.
+        peak_s: When in the day they are most frequent.
+    """
+    found: list[FloatArray] = []
+    now_s, count = 0.0, 0
+    while count < n:
+        draws = rng.random((n, 2))
+        times = now_s - np.cumsum(np.log1p(-draws[:, 0])) * (gap_s / (1 + amplitude))
+        rate = 1 + amplitude * np.cos(2 * np.pi * (times - peak_s) / _DAY_S)
+        found.append(times[draws[:, 1] * (1 + amplitude) < rate])
+        now_s, count = float(times[-1]), count + found[-1].size
+    return np.concatenate(found)[:n]
+
+
+def _window_s(window: Window, arrival_s: FloatArray) -> tuple[float, float]:
+    """First and last arrival that counts; `(0, inf)` without warm-up and drain.
+
+    Raises:
+        ConfigError: No job arrives in between.
+    """
+    last_s = float(arrival_s[-1])
+    first = _hours_or_share(window.warmup_h, window.warmup_share, last_s)
+    drain = _hours_or_share(window.drain_h, window.drain_share, last_s)
+    until = last_s - drain if drain > 0 else np.inf
+    if not ((arrival_s >= first) & (arrival_s <= until)).any():
+        raise ConfigError(
+            f"window: no job arrives between {first / 3600:.6g} h and {until / 3600:.6g} h, the "
+            f"end of the warm-up and the beginning of the drain (last arrival {last_s / 3600:.6g})"
+        )
+    return first, until
+
+
+def _hours_or_share(hours: float | None, share: float | None, whole_s: float) -> float:
+    return (share or 0.0) * whole_s if hours is None else 3600.0 * hours
 
 
 def build_instance(scenario: Scenario, seed: int) -> Instance:
@@ -241,20 +374,39 @@ def _links(scenario: Scenario) -> tuple[FloatArray, FloatArray]:
 
 @dataclass(frozen=True)
 class _Steps:
-    """A price from time 0 on, as the kernels take it."""
+    """A price (USD/kWh) or carbon intensity (g/kWh) from time 0 on, as the kernels take it."""
 
     times_s: FloatArray  # (T,) start of each step, first 0
-    prices: FloatArray  # (T,) USD/kWh
+    values: FloatArray  # (T,)
     period_s: float  # inf: does not repeat
     end_s: float  # inf: known for ever
     mean: float  # over time
     mean_size: float  # of the absolute value
 
+    def cumulative(self) -> FloatArray:
+        """Integral from 0 to the start of each step, `(T,)`."""
+        areas = self.values[:-1] * np.diff(self.times_s)
+        return np.concatenate([[0.0], np.cumsum(areas)])
 
-def _price_steps(price: float | PriceSeries) -> _Steps:
-    if not isinstance(price, PriceSeries):
+
+def _price_steps(price: float | PriceSeries | Generator) -> _Steps:
+    if isinstance(price, Generator):
+        price = PriceSeries.model_construct(values=generate(price), beyond=price.beyond)
+    elif not isinstance(price, PriceSeries):
         price = PriceSeries(values=[price], beyond="hold")
-    values, step_s = np.array(price.usd_per_kwh()), 3600.0 * price.step_h
+    return _steps(price, price.usd_per_kwh())
+
+
+def _carbon_steps(carbon: float | CarbonSeries | Generator) -> _Steps:
+    if isinstance(carbon, Generator):
+        carbon = CarbonSeries.model_construct(values=generate(carbon), beyond=carbon.beyond)
+    elif not isinstance(carbon, CarbonSeries):
+        carbon = CarbonSeries(values=[carbon], beyond="hold")
+    return _steps(carbon, carbon.values)
+
+
+def _steps(price: Series, in_our_unit: list[float]) -> _Steps:
+    values, step_s = np.array(in_our_unit), 3600.0 * price.step_h
     skipped = math.floor(price.offset_h / price.step_h + 1e-9)
     past_s = 3600.0 * price.offset_h - skipped * step_s  # of the step in force at 0
     past_s = past_s if past_s > 1e-6 * step_s else 0.0
@@ -273,7 +425,7 @@ def _price_steps(price: float | PriceSeries) -> _Steps:
     even = past_s == 0
     return _Steps(
         times_s=times_s,
-        prices=values,
+        values=values,
         period_s=length_s if repeats else np.inf,
         end_s=length_s - past_s if price.beyond == "error" else np.inf,
         mean=float(values.mean() if even else np.average(values, weights=weights)),
@@ -285,16 +437,16 @@ def _price_steps(price: float | PriceSeries) -> _Steps:
 
 def _price_arrays(scenario: Scenario, steps: list[_Steps]) -> dict[str, Any]:
     kw = _kw_per_gpu(scenario)
-    n, longest = len(steps), max(price.prices.size for price in steps)
+    n, longest = len(steps), max(price.values.size for price in steps)
     times = np.full((n, longest), np.inf)
     prices, cumulative = np.zeros((n, longest)), np.zeros((n, longest))
     for r, price in enumerate(steps):
-        m = price.prices.size
+        m = price.values.size
         times[r, :m] = price.times_s
-        prices[r, :m] = price.prices
-        cumulative[r, 1:m] = np.cumsum(price.prices[:-1] * np.diff(price.times_s))
+        prices[r, :m] = price.values
+        cumulative[r, :m] = price.cumulative()
     period = np.array([price.period_s for price in steps])
-    counts = np.array([price.prices.size for price in steps], dtype=np.int64)
+    counts = np.array([price.values.size for price in steps], dtype=np.int64)
     return {
         "kw_per_gpu": kw,
         "price_count": counts,

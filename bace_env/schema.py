@@ -73,15 +73,15 @@ def _beyond(value: object) -> object:
 #: After the last value of a series: from the first again, the last for ever, or the run fails.
 Beyond = Annotated[Literal["repeat", "hold", "error"], BeforeValidator(_beyond)]
 PriceUnit = Literal["USD/kWh", "USD/MWh"]
+CarbonUnit = Literal["g/kWh"]  # of CO2 equivalents
 
 
-class PriceSeries(_Model):
-    """A price that changes in time: `values[i]` holds for `step_h` from `i * step_h - offset_h`."""
+class Series(_Model):
+    """A value that changes in time: `values[i]` holds for `step_h` from `i * step_h - offset_h`."""
 
     values: Annotated[list[Finite], Field(min_length=1)]
     step_h: Annotated[Finite, Field(ge=1 / 3600)] = 1.0  # every step is an event
     offset_h: NonNegative = 0.0  # this much of the series lies before time 0
-    unit: PriceUnit = "USD/kWh"
     beyond: Beyond = "repeat"
 
     @model_validator(mode="after")
@@ -94,32 +94,108 @@ class PriceSeries(_Model):
             )
         return self
 
+
+class PriceSeries(Series):
+    """An electricity price that changes in time."""
+
+    unit: PriceUnit = "USD/kWh"
+
     def usd_per_kwh(self) -> list[float]:
         """The values in USD/kWh."""
         divisor = 1000.0 if self.unit == "USD/MWh" else 1.0
         return [value / divisor for value in self.values]
 
 
+class CarbonSeries(Series):
+    """A carbon intensity that changes in time."""
+
+    values: Annotated[list[NonNegative], Field(min_length=1)]
+    unit: CarbonUnit = "g/kWh"
+
+
+class Generator(_Model):
+    """A synthetic series of our own making, by the hour; `bace_env.generators` has the formulas.
+
+    Sizes are relative to `mean`, which the values have exactly. Hour 0 is time 0, a Monday 00:00.
+    """
+
+    generator: Literal["diurnal", "weekly", "spiky"]
+    mean: Positive
+    seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    hours: Annotated[int, Field(ge=1, le=100_000)] = 168
+    wave: NonNegative = 0.35  # of the day: half the difference between its peak and its trough
+    peak_hour: Annotated[Finite, Field(ge=0, lt=24)] | None = None  # default: drawn
+    residual: NonNegative = 0.27  # standard deviation of what is left, which fades over hours
+    persistence: Annotated[Finite, Field(ge=0, lt=1)] = 0.9  # of the residual from hour to hour
+    least: Finite = 0.05  # no value is lower, before all are scaled to the mean
+    weekend: Annotated[Finite, Field(gt=0)] | None = None  # weekly: factor of days 6 and 7 (0.75)
+    spike_share: Annotated[Finite, Field(ge=0, le=1)] | None = None  # spiky: of the hours (0.02)
+    spike_size: NonNegative | None = None  # spiky: mean height of a spike (4)
+    beyond: Beyond = "repeat"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        of = {"weekend": "weekly", "spike_share": "spiky", "spike_size": "spiky"}
+        for field, generator in of.items():
+            value = getattr(self, field)
+            if value is not None and self.generator != generator:
+                raise ValueError(
+                    f'{field}: goes with generator = "{generator}", '
+                    f"got {value} with {self.generator!r}"
+                )
+        if self.least >= 1:
+            raise ValueError(f"least: must be less than 1, the mean, got {self.least}")
+        return self
+
+
 class SeriesFile(_Model):
     """Where a series stands that is too long for the scenario file: a column of a CSV beside it.
 
-    `bace_env.config` reads it and puts a `PriceSeries` in its place.
+    `bace_env.config` reads it and puts a `PriceSeries` or `CarbonSeries` in its place.
     """
 
     file: Annotated[str, Field(min_length=1)]
     series: Annotated[str, Field(min_length=1)] | None = None  # default: the region's name
-    unit: PriceUnit = "USD/kWh"
     beyond: Beyond = "error"
 
 
-def _price_kind(price: object) -> str:
-    return "series" if isinstance(price, dict | PriceSeries) else "number"
+class PriceFile(SeriesFile):
+    """Prices in a CSV file."""
+
+    unit: PriceUnit = "USD/kWh"
+
+
+class CarbonFile(SeriesFile):
+    """Carbon intensities in a CSV file."""
+
+    unit: CarbonUnit = "g/kWh"
+
+
+#: Field of a region that may be a series -> what describes a file of it.
+SERIES_FILES: dict[str, type[SeriesFile]] = {
+    "price_usd_per_kwh": PriceFile,
+    "carbon_g_per_kwh": CarbonFile,
+}
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, Generator) or (isinstance(value, dict) and "generator" in value):
+        return "synthetic"
+    return "series" if isinstance(value, dict | Series) else "number"
 
 
 #: Told apart by kind, so that an error speaks of the one that the user meant.
 Price = Annotated[
-    Annotated[Finite, Tag("number")] | Annotated[PriceSeries, Tag("series")],
-    Discriminator(_price_kind),
+    Annotated[Finite, Tag("number")]
+    | Annotated[PriceSeries, Tag("series")]
+    | Annotated[Generator, Tag("synthetic")],
+    Discriminator(_kind),
+]
+Carbon = Annotated[
+    Annotated[NonNegative, Tag("number")]
+    | Annotated[CarbonSeries, Tag("series")]
+    | Annotated[Generator, Tag("synthetic")],
+    Discriminator(_kind),
 ]
 
 
@@ -129,6 +205,8 @@ class Region(_Model):
     name: Name
     gpus: GpuCount
     price_usd_per_kwh: Price
+    carbon_g_per_kwh: Carbon | None = None  # gCO2 per kWh; of all regions or of none
+    egress_usd_per_gb: NonNegative = 0.0  # for each 10^9 bytes that leave for another region
     bandwidth_gbps: Positive | None = None
     power_w: NonNegative | None = None  # per GPU; default: that of [gpu]
     pue: Annotated[Finite, Field(ge=1)] | None = None  # default: that of [gpu]
@@ -276,6 +354,10 @@ class Job(_Model):
     arrival_h: NonNegative | None = None
 
 
+#: Arrivals that are drawn, at a mean gap or a load.
+RANDOM_ARRIVALS = ("poisson", "bursty", "diurnal")
+
+
 class Workload(_Model):
     """Which jobs come, and when. More jobs than are listed repeat the list in order."""
 
@@ -284,13 +366,81 @@ class Workload(_Model):
     # Data sets of s samples count as g * (s / g)**spread, g the geometric mean of all: 0 makes them
     # equal, 1 leaves them as they are.
     dataset_spread: Annotated[Finite, Field(ge=0, le=4)] = 1.0
-    arrivals: Literal["at_zero", "listed", "poisson"] = "at_zero"
+    arrivals: Literal["at_zero", "listed", "poisson", "bursty", "diurnal"] = "at_zero"
     mean_interarrival_h: Positive | None = None
+    load: Positive | None = None  # instead: expected least work per second over all GPUs
+    # bursty: a share of the time, in bursts of this mean length, jobs come as many times as often.
+    burst_factor: Annotated[Finite, Field(ge=1)] | None = None  # (4)
+    burst_share: Annotated[Finite, Field(gt=0, lt=1)] | None = None  # (0.2)
+    burst_h: Positive | None = None  # (2)
+    # diurnal: the rate is the mean * (1 + amplitude * cos(2 pi (t - peak) / 24 h)).
+    amplitude: Annotated[Finite, Field(ge=0, le=1)] | None = None  # (0.5)
+    peak_h: Annotated[Finite, Field(ge=0, lt=24)] | None = None  # hours after time 0 (14)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if (self.arrivals == "poisson") != (self.mean_interarrival_h is not None):
-            raise ValueError('mean_interarrival_h goes with arrivals = "poisson"')
+        given = [f for f in ("mean_interarrival_h", "load") if getattr(self, f) is not None]
+        if self.arrivals in RANDOM_ARRIVALS:
+            if len(given) != 1:
+                raise ValueError(
+                    f'arrivals = "{self.arrivals}" needs either mean_interarrival_h or load, '
+                    f"got {' and '.join(given) or 'neither'}"
+                )
+        elif given:
+            raise ValueError(
+                f'{given[0]} goes with arrivals = "poisson", "bursty" or "diurnal", '
+                f"got {self.arrivals!r}"
+            )
+        of = {"burst_factor": "bursty", "burst_share": "bursty", "burst_h": "bursty"}
+        for field, kind in (of | {"amplitude": "diurnal", "peak_h": "diurnal"}).items():
+            if getattr(self, field) is not None and self.arrivals != kind:
+                raise ValueError(f'{field} goes with arrivals = "{kind}", got {self.arrivals!r}')
+        factor, share = self.bursts[:2]
+        if factor * share > 1:
+            raise ValueError(
+                "burst_factor: times burst_share must be at most 1, as no more than all jobs come "
+                f"in bursts, got {factor} * {share}"
+            )
+        return self
+
+    @property
+    def bursts(self) -> tuple[float, float, float]:
+        """Factor, share of the time, and mean length in hours of the bursts of `bursty`."""
+        return (
+            4.0 if self.burst_factor is None else self.burst_factor,
+            0.2 if self.burst_share is None else self.burst_share,
+            2.0 if self.burst_h is None else self.burst_h,
+        )
+
+    @property
+    def wave(self) -> tuple[float, float]:
+        """Amplitude, and hour of the peak, of `diurnal`."""
+        return (
+            0.5 if self.amplitude is None else self.amplitude,
+            14.0 if self.peak_h is None else self.peak_h,
+        )
+
+
+class Window(_Model):
+    """Which jobs count in per-job metrics: all run, those that arrive early or late do not count.
+
+    Hours, or shares of the time from 0 to the last arrival.
+    """
+
+    warmup_h: NonNegative | None = None
+    warmup_share: Annotated[Finite, Field(ge=0, lt=1)] | None = None
+    drain_h: NonNegative | None = None
+    drain_share: Annotated[Finite, Field(ge=0, lt=1)] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in ("warmup", "drain"):
+            hours, share = getattr(self, f"{name}_h"), getattr(self, f"{name}_share")
+            if hours is not None and share is not None:
+                raise ValueError(f"give either {name}_h or {name}_share, got {hours} and {share}")
+        shares = (self.warmup_share or 0.0) + (self.drain_share or 0.0)
+        if shares >= 1:
+            raise ValueError(f"warmup_share and drain_share leave nothing, got {shares} in all")
         return self
 
 
@@ -346,6 +496,7 @@ class Scenario(_Model):
     datasets: list[Dataset] = []
     jobs: Annotated[list[Job], Field(min_length=1)]
     workload: Workload = Workload()
+    window: Window = Window()
     scale: Scale = Scale()
     objective: Objective = Objective()
     # Policy -> its options (what follows the colon); read by `python -m eval.paper` alone.
@@ -360,6 +511,7 @@ class Scenario(_Model):
     @model_validator(mode="after")
     def _references(self) -> Self:
         _check_size(self.regions, self.scale)
+        _check_carbon(self.regions)
         _check_network(self.regions, self.network)
         _check_models(self.models, self.pipeline)
         _check_jobs(self)
@@ -389,6 +541,20 @@ def _check_size(regions: list[Region], scale: Scale) -> None:
         raise ValueError(
             f"regions.*.gpus: at most 1000000 in all, got {gpus:.12g} (scale.gpus = {scale.gpus})"
         )
+
+
+def _check_carbon(regions: list[Region]) -> None:
+    without = [region.name for region in regions if region.carbon_g_per_kwh is None]
+    if 0 < len(without) < len(regions):
+        raise ValueError(
+            f"regions.{without[0]}.carbon_g_per_kwh: missing; give it for all regions or for none"
+        )
+    for region in regions:
+        carbon = region.carbon_g_per_kwh
+        if isinstance(carbon, Generator) and carbon.least < 0:
+            raise ValueError(
+                f"regions.{region.name}.carbon_g_per_kwh.least: must be >= 0, got {carbon.least}"
+            )
 
 
 def _check_network(regions: list[Region], network: Network) -> None:

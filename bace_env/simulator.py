@@ -266,6 +266,7 @@ class Simulator:
         raise PriceEndError(
             f"prices: known up to {end_s / 3600:.6g} h, but {what} until {until_s / 3600:.6g} h; "
             'give longer series, or set beyond = "hold" or "repeat" in price_usd_per_kwh'
+            f"{' and carbon_g_per_kwh' if self.instance.carbon else ''}"
         )
 
     def _pause(self, pause: Pause) -> int:

@@ -2,12 +2,14 @@
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bace_env.instance import Instance
 from bace_env.jit import kernel
+from bace_env.pipeline import electricity_cost
 from bace_env.types import BoolArray, FloatArray, IntArray, State
 
 
@@ -48,6 +50,29 @@ def summarise(
     n = arrival_s.size
     makespan_s = last_s - arrival_s[0] if done > 0 else 0.0
     return (system_s + jct_s) / n, jct_s / max(done, 1), makespan_s, gpu_s, n - done
+
+
+@kernel
+def carbon_of_region(
+    times_s: FloatArray,
+    grams_per_kwh: FloatArray,
+    cumulative: FloatArray,
+    period_s: float,
+    kw: FloatArray,
+    start_s: FloatArray,
+    finish_s: FloatArray,
+    out: FloatArray,
+) -> None:
+    """Add what one region emits for each job to `out`, kg: Eq. 4 with another series.
+
+    `kw` is what each job draws there; all job arrays are `(N,)`.
+    """
+    for j in range(kw.size):
+        if kw[j] > 0.0:
+            grams = electricity_cost(
+                times_s, grams_per_kwh, cumulative, period_s, kw[j], start_s[j], finish_s[j]
+            )
+            out[j] += grams / 1000.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +139,19 @@ class EpisodeTrace:
         cost = instance.cost_weight * float(self.cost_usd.sum()) / instance.cost_ref_usd
         return self.summary().mean_system_s / instance.jct_ref_s + cost
 
+    @cached_property
+    def carbon_kg(self) -> FloatArray | None:
+        """CO2 equivalents of each job's electricity, `(N,)`; None without carbon intensities."""
+        instance = self.instance
+        if not instance.carbon:
+            return None
+        out = np.zeros(instance.n_jobs)
+        for r, series in enumerate(instance.carbon):
+            there = np.where(self.path == r, self.alloc, 0).sum(axis=1)
+            kw = np.where(self.started, there * instance.arrays.kw_per_gpu[r], 0.0)
+            carbon_of_region(*series, kw, self.start_s, self.finish_s, out)
+        return out
+
     def gpu_utilization(self) -> float:
         """Share of all GPUs that the finished jobs held over the makespan; 0 without any time."""
         summary = self.summary()
@@ -127,7 +165,7 @@ class EpisodeTrace:
 
     def to_dict(self, *, with_times: bool = True) -> dict[str, Any]:
         """Plain data; `with_times=False` leaves out the measured decision times."""
-        jobs, has_started = [], self.started.tolist()
+        jobs, has_started, carbon_kg = list[dict[str, Any]](), self.started.tolist(), self.carbon_kg
         for j, name in enumerate(self.instance.job_names):
             path, gpus = self.placement(j)
             started = has_started[j]
@@ -146,6 +184,8 @@ class EpisodeTrace:
                     "cost_usd": float(self.cost_usd[j]),
                 }
             )
+            if carbon_kg is not None:
+                jobs[-1]["carbon_kg"] = float(carbon_kg[j])
         decisions: list[dict[str, Any]] = []
         for decision in self.decisions:
             row: dict[str, Any] = {"time_s": decision.time_s, "job": decision.job}

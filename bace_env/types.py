@@ -22,6 +22,7 @@ class Arrays(NamedTuple):
     kw_per_gpu: FloatArray  # (R,) power * PUE of one GPU, kW
     link_bytes_per_s: FloatArray  # (R, R) directed capacity, row = source; 0 = no link
     link_latency_s: FloatArray  # (R, R) one way
+    egress_usd_per_byte: FloatArray  # (R,) for what leaves for another region
     price_count: IntArray  # (R,) steps in use of each region's price series
     price_time_s: FloatArray  # (R, T) start of each step, first 0; inf where padded
     price_usd_per_kwh: FloatArray  # (R, T); 0 where padded
@@ -42,6 +43,15 @@ class Arrays(NamedTuple):
     job_profile: IntArray  # (N,) index of the job's profile
     iterations: FloatArray  # (N,) I, a whole number
     arrival_s: FloatArray  # (N,) ascending
+
+
+class StepSeries(NamedTuple):
+    """One stepwise series from time 0 on, as `pipeline.price_integral` takes it."""
+
+    times_s: FloatArray  # (T,) start of each step, first 0
+    values: FloatArray  # (T,)
+    cumulative: FloatArray  # (T,) integral from 0 to each start
+    period_s: float  # inf: the last value holds
 
 
 class State(NamedTuple):

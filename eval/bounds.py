@@ -6,7 +6,7 @@ finishes at C_j = S_j + E_j, and at no time do the jobs hold more than the G GPU
 Each bound drops some of what a schedule must obey, and solves what is left:
 
 1. Every option of a job (k GPUs, on one region or on several) has an execution time of at least e,
-   `execution_range`, and costs at least `_option_costs`.
+   `execution_range`, and costs at least `_option_costs`, of electricity, and `_least_egress`.
 2. Sums over the jobs of weight * (C_j - r_j) + (something that the option decides) are bounded from
    below by `_own_best`, `_fluid_mean_flow_s`, `_assignment` and `_Priced`, each with its proof.
 
@@ -99,7 +99,7 @@ class _Options(NamedTuple):
     gpus: IntArray  # (M,) k
     least_s: FloatArray  # (M,) e, no execution time is shorter
     usd: FloatArray  # (M,) no execution costs less
-    spread: IntArray  # (M, R) GPUs per region of that least cost
+    spread: IntArray  # (M, R) GPUs per region of the least cost of electricity
     arrival_s: FloatArray  # (M,) of the job
     first: IntArray  # (N,) where each job's options begin
 
@@ -143,6 +143,7 @@ def _options(arrays: Arrays) -> _Options:
     low_s, high_s = (arrays.iterations[job] * table[at] for table in (least_s, most_s))
     arrival_s = arrays.arrival_s[job]
     usd, spread = _option_costs(arrays, first, arrival_s, low_s, high_s, k, hops > 0)
+    usd = usd + hops * arrays.iterations[job] * _least_egress(arrays)[arrays.job_profile[job]]
     return _Options(job, k, low_s, usd, spread, arrival_s, first)
 
 
@@ -334,6 +335,20 @@ def cheapest_spread(
     spread = np.empty_like(filled)
     np.put_along_axis(spread, order, filled, axis=1)
     return np.asarray((spread * unit_usd).sum(axis=1)), spread
+
+
+def _least_egress(arrays: Arrays) -> FloatArray:
+    """USD per iteration and hop between regions that a profile pays at least, `(P,)`.
+
+    A hop along a link from u to v costs A * M * (egress_u + egress_v), which depends on nothing
+    else; so a path of h hops costs at least h times that of the cheapest link there is. Added to
+    the least cost of electricity it bounds the cost of an option with at least h hops, and as it
+    does not depend on the regions' GPUs, the cheapest spread stays the cheapest.
+    """
+    egress = arrays.egress_usd_per_byte
+    of_link = (egress[:, None] + egress[None, :])[arrays.link_bytes_per_s > 0.0]
+    least = float(of_link.min(initial=np.inf))
+    return arrays.act_bytes * arrays.micro_batches * (least if np.isfinite(least) else 0.0)
 
 
 def _constant_rates(arrays: Arrays) -> FloatArray:

@@ -13,7 +13,8 @@ import numpy as np
 
 from agents.policy import make_policy
 from bace_env.config import parse_scenario
-from bace_env.schema import PriceSeries, Scenario
+from bace_env.generators import relative_series
+from bace_env.schema import Scenario
 from bace_env.types import FloatArray
 from eval.experiment import Request, run_comparison
 from eval.statistics import Estimate, estimate_geometric_means, paired_ratios
@@ -170,7 +171,7 @@ class Robustness:
 def vary_prices(scenario: Scenario, seed: int) -> Scenario:
     """The scenario with prices that change by the hour, each region's mean as it was.
 
-    A region that has a price series already keeps it.
+    A region whose price changes already keeps it.
 
     Args:
         scenario: Any scenario.
@@ -179,24 +180,19 @@ def vary_prices(scenario: Scenario, seed: int) -> Scenario:
     data = scenario.model_dump()
     streams = np.random.SeedSequence(seed).spawn(len(scenario.regions))
     for region, fields, stream in zip(scenario.regions, data["regions"], streams, strict=True):
-        if isinstance(region.price_usd_per_kwh, PriceSeries):
+        if not isinstance(region.price_usd_per_kwh, float):
             continue
-        shape = _price_shape(np.random.default_rng(stream))
+        shape = relative_series(
+            np.random.default_rng(stream),
+            hours=_HOURS,
+            wave=_WAVE,
+            residual=_RESIDUAL,
+            persistence=_PERSISTENCE,
+            least=_LEAST,
+        )
         values = (region.price_usd_per_kwh * shape).tolist()
         fields["price_usd_per_kwh"] = {"values": values, "step_h": 1.0}
     return parse_scenario(data, scenario.name)
-
-
-def _price_shape(rng: np.random.Generator) -> FloatArray:
-    """A week of hourly prices relative to their mean, `(168,)`."""
-    wave = np.cos(2 * np.pi * (np.arange(_HOURS) - rng.uniform(0, 24)) / 24)
-    shocks = rng.normal(0.0, _RESIDUAL * np.sqrt(1 - _PERSISTENCE**2), _HOURS)
-    residual = np.empty(_HOURS)
-    last = rng.normal(0.0, _RESIDUAL)
-    for hour in range(_HOURS):
-        residual[hour] = last = _PERSISTENCE * last + shocks[hour]
-    shape = np.maximum(1.0 + _WAVE * wave + residual, _LEAST)
-    return np.asarray(shape / shape.mean())
 
 
 def measure(

@@ -106,6 +106,8 @@ def digest(sampler: Sampler) -> str:
     content = hashlib.sha256(repr(float(instance.cost_weight)).encode())
     for field in _DIGESTED:
         content.update(np.ascontiguousarray(getattr(instance.arrays, field)).tobytes())
+    if instance.arrays.egress_usd_per_byte.any():
+        content.update(instance.arrays.egress_usd_per_byte.tobytes())
     return content.hexdigest()[:16]
 
 

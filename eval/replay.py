@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from agents.explanation import Explains, Explanation
 from agents.policy import Policy
 from bace_env.errors import BaceError
-from bace_env.simulator import WAIT, Action, Placement, Simulator, View
+from bace_env.simulator import WAIT, Action, Pause, Placement, Simulator, View
 from bace_env.trace import EpisodeTrace
 
 
@@ -15,13 +15,26 @@ def decided(trace: EpisodeTrace, decision: int) -> Action:
     return WAIT if job is None else Placement(job, *trace.placement(job))
 
 
+def carried_out(action: Action, now_s: float, next_s: float | None) -> Action:
+    """What to step with so that a decision leads to the next one again, at `next_s`.
+
+    A trace does not say whether a policy waited for an event or paused until a time of its own. A
+    pause until the next decision does the same as either.
+    """
+    if action is WAIT and next_s is not None and next_s > now_s:
+        return Pause(next_s)
+    return action
+
+
 def replay(trace: EpisodeTrace) -> Iterator[tuple[View, Action]]:
     """Per decision the view that the policy had, and what it answered; the view is live."""
     simulator = Simulator(trace.instance)
     for k in range(len(trace.decisions)):
         action = decided(trace, k)
         yield simulator.view, action
-        simulator.step(action)
+        now_s = trace.decisions[k].time_s
+        next_s = trace.decisions[k + 1].time_s if k + 1 < len(trace.decisions) else None
+        simulator.step(carried_out(action, now_s, next_s))
 
 
 def explain_episode(trace: EpisodeTrace, policy: Policy) -> Iterator[Explanation]:

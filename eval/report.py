@@ -27,7 +27,7 @@ from bace_env.errors import ResultExistsError
 from bace_env.files import require_writable, write_atomically
 from eval.experiment import Comparison
 from eval.gap import CLOSED
-from eval.metrics import TYPICAL
+from eval.metrics import TYPICAL, backlog_over_time
 from eval.statistics import Estimate
 from eval.verdict import FEWEST_FOR_INTERVAL, make_sentence, time_unit
 
@@ -299,6 +299,14 @@ def _write_run(comparison: Comparison, folder: Path) -> None:
         writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+    with (folder / "backlog.csv").open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["policy", "seed", "from_h", "to_h", "mean_backlog"])
+        for traces in comparison.traces:
+            for name, trace in zip(comparison.names, traces, strict=True):
+                for begin, end, mean in backlog_over_time(trace):
+                    hours = (f"{begin / 3600:.9g}", f"{end / 3600:.9g}")
+                    table.writerow([name, trace.instance.seed, *hours, f"{mean:.9g}"])
     (folder / "report.md").write_text(_markdown(comparison), "utf-8")
     save_plot(comparison, folder / "comparison.png")
     (folder / "instances").mkdir()

@@ -17,6 +17,7 @@ from bace_env.scenario import build_instance
 from bace_env.schema import Scenario, nearest
 from bace_env.simulator import WAIT, Action, Placement, Simulator
 from bace_env.trace import EpisodeTrace
+from eval.replay import carried_out
 from eval.report import folder_name
 
 _RELATIVE = 1e-9  # another machine may sum floats in another order
@@ -164,7 +165,9 @@ def _play(file: Path, stored: _Trace, instance: Instance) -> EpisodeTrace:
     regions = {name: r for r, name in enumerate(instance.region_names)}
     simulator = Simulator(instance)
     for k, decision in enumerate(stored.decisions):
+        later = stored.decisions[k + 1].time_s if k + 1 < len(stored.decisions) else None
         action = _action(file, stored, decision, regions)
+        action = carried_out(action, decision.time_s, later)
         try:
             simulator.step(action, round(decision.decision_us * 1000.0))
         except BaceError as error:

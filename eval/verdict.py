@@ -18,9 +18,11 @@ def make_sentence(comparison: Comparison) -> str:
     """
     if len(comparison.names) == 1:
         return f"Only {comparison.names[0]} was run: there is nothing to compare it with."
+    egress = any(region.egress_usd_per_gb for region in comparison.request.scenario.regions)
+    cost = "cost (electricity and egress)" if egress else "electricity cost"
     sentences = [
         _verdict(comparison, "avg_jct_s", "average JCT") + _note_on_means(comparison),
-        _verdict(comparison, "total_cost_usd", "electricity cost"),
+        _verdict(comparison, "total_cost_usd", cost),
     ]
     n = len(comparison.seeds)
     if n < FEWEST_FOR_INTERVAL:

@@ -20,16 +20,19 @@ intra_gbps = 8.0
 name = "north"
 gpus = 4
 price_usd_per_kwh = 0.1
+carbon_g_per_kwh = 400.0
 
 [[regions]]
 name = "south"
 gpus = 2
 price_usd_per_kwh = { values = [0.3, -0.1, 0.2], step_h = 0.01 }
+carbon_g_per_kwh = 400.0
 
 [[regions]]
 name = "island"
 gpus = 3
 price_usd_per_kwh = { values = [0.25, 0.05], step_h = 0.02, beyond = "hold" }
+carbon_g_per_kwh = 400.0
 
 [network]
 rule = "listed"

@@ -15,9 +15,11 @@ from bace_env.simulator import WAIT, Action, Placement, View
 from bace_env.trace import Decision, EpisodeTrace
 from bace_env.types import BoolArray, IntArray
 
-#: Policies whose every decision is in the action set.
-#: Those whose placements the action set must hold.
-BUILT_IN = tuple(name for name in REGISTRY if name not in ("random", "search"))
+#: Policies whose every decision is in the action set: the others draw, search, or weigh prices that
+#: the candidates do not know.
+BUILT_IN = tuple(
+    name for name in REGISTRY if name not in ("random", "search", "bace-forecast", "bace-defer")
+)
 
 Observation = dict[str, np.ndarray[Any, Any]]
 Step = tuple[Observation, float, bool, bool, dict[str, Any]]

@@ -121,6 +121,10 @@ class ReferenceWorld(ABC):
                 if begin >= finish:
                     break
                 cost += kw * price * (min(end, finish) - max(begin, self.now)) / 3600.0
+        for u, v in links:
+            volume = p["act_bytes"] * p["micro_batches"] * self.jobs[j]["iterations"] / 1e9
+            cost += volume * self.regions[u]["egress_usd_per_gb"]  # activations
+            cost += volume * self.regions[v]["egress_usd_per_gb"]  # gradients
         self.results[j] = dict(start=self.now, finish=finish, path=path, gpus=gpus, hops=links)
         self.results[j].update(need=self.need(j, k), iteration=iteration, energy=energy, cost=cost)
         self.decisions.append((self.now, j))

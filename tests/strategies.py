@@ -26,6 +26,7 @@ def make_instance(
     *,
     links: FloatArray | None = None,
     latency_s: FloatArray | None = None,
+    egress_usd_per_gb: list[float] | None = None,
     kw_per_gpu: list[float] | None = None,
     prices: list[tuple[list[float], list[float], float]] | None = None,
     t_comm: str = "reserved",
@@ -42,6 +43,7 @@ def make_instance(
         jobs: (arrival, profile, iterations) of each of the N jobs, in any order.
         links: `(R, R)` capacities in bytes/s; none by default.
         latency_s: `(R, R)` one-way latencies.
+        egress_usd_per_gb: Of each region, 0 by default.
         kw_per_gpu: Power of a GPU of each region, 1 kW by default.
         prices: (starts of the steps, prices, period) of each region, 0.1 for ever by default.
         t_comm: One of `T_COMM_FORMS`.
@@ -81,6 +83,7 @@ def make_instance(
             kw_per_gpu=np.array(kw_per_gpu or [1.0] * r, floats),
             link_bytes_per_s=np.zeros((r, r)) if links is None else np.array(links, floats),
             link_latency_s=np.zeros((r, r)) if latency_s is None else np.array(latency_s, floats),
+            egress_usd_per_byte=np.array(egress_usd_per_gb or [0.0] * r, floats) / 1e9,
             price_count=np.array([len(times) for times, _, _ in prices], integers),
             price_time_s=time_s,
             price_usd_per_kwh=price,
@@ -167,6 +170,8 @@ def random_instance(
         "micro_batches": rng.integers(1, 6, p).tolist(),
         "k_min": [int(rng.integers(1, len(table) + 1)) ** (rng.random() < 0.4) for table in comp_s],
     }
+    if rng.random() < 0.3:  # messages are of some bytes
+        others["egress_usd_per_gb"] = (rng.choice([0.0, 1.0, 4.0], r) * 1e5).tolist()
     instance = make_instance(gpus, comp_s, jobs, **others)
     if rng.random() < 0.4:  # one more job, which arrives exactly when another one finishes
         results = ReferenceSimulator(instance.to_dict(), "bace").run().results.values()

@@ -273,7 +273,10 @@ CASES = [
         ),
         r"scenario tiny: workload\.n_jobs: at most the 3 listed jobs .*, got 4",
     ),
-    Case(setting("workload.arrivals=poisson"), rf"{PAPER}workload: mean_interarrival_h goes .*"),
+    Case(
+        setting("workload.arrivals=poisson"),
+        rf'{PAPER}workload: arrivals = "poisson" needs either mean_.*',
+    ),
     # --set itself
     Case(setting("scale.gpus"), "--set 'scale.gpus': must be key=value, such as .*"),
     Case(setting(""), "--set '': must be key=value, such as .*"),
@@ -296,7 +299,7 @@ CASES = [
     Case(("--scenario", "papr"), r"scenario: unknown preset 'papr'; did you mean 'paper'\? .*"),
     Case(
         ("--scenario", ""),
-        "scenario: unknown preset ''; known: fig1, paper, paper-fitted, physical, tiny .*",
+        "scenario: unknown preset ''; known: fig1, paper, paper-fitted, physical, tiny, week-.*",
     ),
     Case(("--scenario", "no.toml"), r"scenario no\.toml: cannot read: No such file or directory"),
     Case(("--scenario", "./folder"), r"scenario \./folder: cannot read: Is a directory"),

@@ -247,6 +247,7 @@ def test_the_run_directory_holds_everything(run_directory: Path, command: Comman
         "scenario.json",
         "summary.json",
         "episodes.csv",
+        "backlog.csv",
         "report.md",
         "comparison.png",
     }
@@ -349,7 +350,9 @@ def test_every_registered_policy_runs(command: CommandLine) -> None:
 
 
 @pytest.mark.jit
-@pytest.mark.parametrize("preset", ["fig1", "paper", "paper-fitted", "physical", "tiny"])
+@pytest.mark.parametrize(
+    "preset", ["fig1", "paper", "paper-fitted", "physical", "tiny", "week-in-the-cloud"]
+)
 def test_every_preset_runs_and_passes_the_check(preset: str, command: CommandLine) -> None:
     data = results(command, "--scenario", preset, "--episodes", "2", "--check")
     assert data["scenario"] == preset

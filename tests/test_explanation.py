@@ -22,7 +22,8 @@ from bace_env.simulator import WAIT, Action, Placement, Simulator, View
 from eval.replay import describe, explain_episode
 from eval.rollout import run_episode
 
-HEURISTICS = [name for name in REGISTRY if name not in ("random", "search")]
+SILENT = ("random", "search", "bace-forecast", "bace-defer")  # the last two give no reasons
+HEURISTICS = [name for name in REGISTRY if name not in SILENT]
 VARIANTS = [
     *HEURISTICS,
     "bace:partial_fill",

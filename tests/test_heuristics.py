@@ -531,7 +531,9 @@ def test_patience_asks_for_no_more_than_the_empty_cluster_gives() -> None:
 
 
 @pytest.mark.parametrize("policy_name", [f"{name}:patience=1" for name in EVERY])
-@pytest.mark.parametrize("preset", ["fig1", "tiny", "physical", "paper", "paper-fitted"])
+@pytest.mark.parametrize(
+    "preset", ["fig1", "tiny", "physical", "paper", "paper-fitted", "week-in-the-cloud"]
+)
 def test_the_most_patient_policy_never_waits_for_ever(policy_name: str, preset: str) -> None:
     made = build_instance(load_scenario(preset), 3)
     assert len(started(policy_name, made)) == made.n_jobs

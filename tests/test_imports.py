@@ -685,6 +685,44 @@ def test_carbon_and_traffic_prices_become_tables(run: ImportCommand, tmp_path: P
     assert text == "source,target,usd_per_gb\na,b,0.02\nb,a,0.09\n"
 
 
+def test_carbon_becomes_part_of_a_scenario(run: ImportCommand, tmp_path: Path) -> None:
+    head = "Datetime (UTC),Carbon intensity gCO₂eq/kWh (direct)\n"
+    run.write(
+        {
+            "c.csv": head + "".join(f"2024-01-01 0{h}:00:00,{h}\n" for h in range(4)),
+            "base.toml": """
+name = "base"
+start = 2024-01-01T01:00:00Z
+regions = [{ name = "Oslo", gpus = 2, price_usd_per_kwh = 0.1 }]
+models = [{ name = "m", activation_mb = 1.0, measured = { gpus = [1], t_comp_ms = [9.0] } }]
+jobs = [{ name = "j", model = "m", batch_size = 1, iterations = 1 }]
+""",
+        }
+    )
+    args = ["carbon", "c.csv", "--basis", "direct", "--region", "Oslo", "--base", "base.toml"]
+    result = run.run(*args, "--beyond", "hold", "--out", "x.toml")
+    assert result.code == 0, result.err
+    assert {path.name for path in tmp_path.glob("x.*")} == {"x.toml", "x.carbon.csv"}
+    instance = build_instance(load_scenario(tmp_path / "x.toml"), 0)
+    (carbon,) = instance.carbon
+    assert carbon.values.tolist() == [1, 2, 3]  # from the base's start on
+    assert carbon.cumulative.tolist() == [0, 3600, 3 * 3600]
+    # It stays where something else is imported on top.
+    again = ["matrix", "bw.csv", "--unit", "Gbit/s", "--base", "x.toml", "--out", "y.toml"]
+    run.write({"bw.csv": ",Oslo,Bergen\nOslo,,1\nBergen,1,\n"})
+    assert run.run(*again).code == 2  # links need two regions
+    price = ["citylearn", "p.csv", "--start-time", "2024-01-01T00:00:00Z", "--unit", "USD/kWh"]
+    run.write({"p.csv": "electricity_pricing\n0.1\n0.2\n0.3\n"})
+    result = run.run(*price, "--step", "60", "--region", "Oslo", "--base", "x.toml",
+                     "--beyond", "hold", "--out", "z.toml")  # fmt: skip
+    assert result.code == 0, result.err
+    kept = build_instance(load_scenario(tmp_path / "z.toml"), 0)
+    assert kept.carbon[0].values.tolist() == [1, 2, 3]
+    assert run.run(*args, "--name", "n", "--out", "t.csv").err == (
+        "error: --name: goes with a scenario (--out FILE.toml), got --out t.csv\n"
+    )
+
+
 def test_cluster_descriptions_set_gpus(run: ImportCommand, tmp_path: Path) -> None:
     run.write(
         {

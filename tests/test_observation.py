@@ -158,13 +158,16 @@ def candidate_of(view: View, placement: Placement) -> list[float]:
     k, hops, star = sum(gpus), len(list(pairwise(path))), view.k_star(job)
     run_s = view.execution_s(*placement)
     usd_per_h = sum(n * view.usd_per_gpu_h[r] for r, n in zip(path, gpus, strict=True))
-    best_s = float(a.iterations[job] * a.iteration_s[a.job_profile[job], star])
+    p = a.job_profile[job]
+    sent = a.act_bytes[p] * a.micro_batches[p] * a.iterations[job]
+    egress_usd = sum(sent * a.egress_usd_per_byte[list(hop)].sum() for hop in pairwise(path))
+    best_s = float(a.iterations[job] * a.iteration_s[p, star])
     unit_usd = instance.cost_ref_usd / instance.n_jobs
     need = view.bandwidth_need(job, k) * hops
     return [
         1.0,
         squash(run_s / instance.jct_ref_s),
-        squash(run_s * usd_per_h / 3600 / unit_usd),
+        squash((run_s * usd_per_h / 3600 + egress_usd) / unit_usd),
         k / star,
         k / a.gpus.sum(),
         hops / (hops + 2),

@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "train": {"train", "eval", "agents", "bace_env"},
 }
 NEVER_IMPORTED = {"tests", "benchmarks"}
-PRESETS = {"fig1", "paper", "paper-fitted", "physical", "tiny"}
+PRESETS = {"fig1", "paper", "paper-fitted", "physical", "tiny", "week-in-the-cloud"}
 
 
 def absolute_imports(source: str) -> Iterator[tuple[int, str]]:

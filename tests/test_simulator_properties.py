@@ -162,25 +162,35 @@ def integrate(instance: Instance, region: int, start_s: float, finish_s: float) 
 def test_energy_and_cost_are_the_integrals_over_the_trace(instance: Instance, name: str) -> None:
     trace, a = run(instance, name), instance.arrays
     scale = max(1e-12, float(np.abs(a.price_usd_per_kwh).max()))
+    traffic_usd = 0.0
     for j in np.flatnonzero(trace.finished).tolist():
-        energy = cost = 0.0
+        p = a.job_profile[j]
+        gb = a.act_bytes[p] * a.micro_batches[p] * a.iterations[j] / 1e9
+        path = trace.placement(j)[0]
+        egress = sum(
+            gb * 1e9 * (a.egress_usd_per_byte[u] + a.egress_usd_per_byte[v])
+            for u, v in pairwise(path)
+        )
+        energy, cost = 0.0, egress
+        traffic_usd += egress
         for r, n in zip(*trace.placement(j), strict=True):
             kw = n * a.kw_per_gpu[r]
             energy += kw * (trace.finish_s[j] - trace.start_s[j]) / 3600
             cost += kw * integrate(instance, r, trace.start_s[j], trace.finish_s[j]) / 3600
         assert trace.energy_kwh[j] == pytest.approx(energy, rel=1e-9)
-        assert trace.cost_usd[j] == pytest.approx(cost, rel=1e-9, abs=1e-9 * scale * energy)
+        near = 1e-9 * (scale * energy + egress)
+        assert trace.cost_usd[j] == pytest.approx(cost, rel=1e-9, abs=near)
 
     # The cluster's own meter: power of each region between any two starts and finishes.
     done = trace.finished
     moments = np.unique(np.concatenate([trace.start_s[done], trace.finish_s[done]]))
-    total = 0.0
+    total = traffic_usd
     for begin, end in pairwise(moments):
         busy = np.flatnonzero(done & (trace.start_s <= begin) & (trace.finish_s >= end)).tolist()
         gpus, _ = use_of(trace, busy)
         for r in np.flatnonzero(gpus).tolist():
             total += gpus[r] * a.kw_per_gpu[r] * integrate(instance, r, begin, end) / 3600
-    near = 1e-9 * scale * float(trace.energy_kwh.sum())
+    near = 1e-9 * (scale * float(trace.energy_kwh.sum()) + traffic_usd)
     assert trace.cost_usd.sum() == pytest.approx(total, rel=1e-9, abs=near)
 
 

@@ -40,7 +40,7 @@ def test_the_tutorial_runs_and_prints_what_it_says(
         if formats[-1] in ("jobs", "eval.compare"):
             missing = {" ".join(line.split()) for line in outcome.out.splitlines()} - said
             assert not missing
-    assert formats == ["matrix", "matrix", "jobs", "prices", "eval.compare"]
+    assert formats == ["matrix", "matrix", "jobs", "prices", "eval.compare", "eval.compare"]
     prices = {
         region.name: region.price_usd_per_kwh for region in load_scenario("mine.toml").regions
     }

@@ -27,7 +27,7 @@ from bace_env.wrappers import FlatObservation, RewardWeights
 from train.vec_env import BatchVecEnv
 
 ROOT = Path(__file__).parents[1]
-PRESETS = ("paper", "paper-fitted", "physical", "fig1", "tiny")
+PRESETS = ("paper", "paper-fitted", "physical", "fig1", "tiny", "week-in-the-cloud")
 
 pytestmark = pytest.mark.jit
 torch.set_num_threads(1)

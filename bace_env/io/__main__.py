@@ -42,7 +42,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, help=_HELP)
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="What to import.")]
 Out = Annotated[
-    Path, typer.Option(metavar="FILE", help="The scenario to write (.toml); carbon: .csv.")
+    Path, typer.Option(metavar="FILE", help="The scenario to write (.toml); carbon: or .csv.")
 ]
 Base = Annotated[
     str, typer.Option(metavar="NAME|FILE", help="Scenario that gives all that is not imported.")
@@ -111,7 +111,7 @@ class _Job:
         from bace_env.io import scenario_files
 
         if out.suffix != (".toml" if base is not None else ".csv"):
-            wanted = ".toml" if base is not None else ".csv (a scenario has no field for it yet)"
+            wanted = ".toml" if base is not None else ".csv (a scenario has no field for it)"
             raise ConfigError(f"--out {out}: must end in {wanted}")
         scenario_files.require_fresh(out, parts, force=force)
         if json_ is not None and json_ != "-":
@@ -367,10 +367,14 @@ def _series_command(format_: str) -> Callable[..., None]:
         force: Force = False,
     ) -> None:
         carbon = format_ == "carbon"
-        parts = [] if carbon else ["prices.csv"]
-        used = None if carbon else base
+        table = carbon and out.suffix == ".csv"
+        if table and (start or name):
+            option = "--start" if start else "--name"
+            raise ConfigError(f"{option}: goes with a scenario (--out FILE.toml), got --out {out}")
+        parts = [] if table else ["carbon.csv" if carbon else "prices.csv"]
+        used = None if table else base
         job = _Job(files, out, parts, base=used, json_=json_, strict=strict, force=force)
-        from bace_env.io.scenario_files import put_prices
+        from bace_env.io.scenario_files import put_carbon, put_prices
         from bace_env.io.series import SeriesOptions, read_series
         from bace_env.tables import format_series
 
@@ -384,7 +388,7 @@ def _series_command(format_: str) -> Callable[..., None]:
         with job.busy("reading series"):
             options = SeriesOptions(**reading)
             found = read_series(format_, files, options)
-            if carbon:
+            if table:
                 names = region or [Path(file).stem for file in files]
                 if len(set(names)) != len(found.series):
                     raise ConfigError(
@@ -395,7 +399,8 @@ def _series_command(format_: str) -> Callable[..., None]:
                 return
             draft = job.draft()
             rule: Any = beyond
-            put_prices(draft, found, region, beyond=rule, start=start)
+            put = put_carbon if carbon else put_prices
+            put(draft, found, region, beyond=rule, start=start)
         kept = _given(options) | {"beyond": beyond, "regions": tuple(region)}
         job.finish(draft, found.report, kept, name)
 
@@ -561,7 +566,7 @@ _ABOUT: dict[str, tuple[Callable[[str], Callable[..., None]], str]] = {
     "sustain-cluster": (_series_command, "Prices: HPE, standardized or processed"),
     "entsoe": (_series_command, "Prices: ENTSO-E day-ahead export"),
     "citylearn": (_series_command, "Prices: CityLearn pricing.csv (no times)"),
-    "carbon": (_series_command, "Carbon: Electricity Maps; to a series file (.csv)"),
+    "carbon": (_series_command, "Carbon: Electricity Maps; .toml, or .csv alone"),
     "skyplane": (_network_command, "Links: Skyplane throughput, latency, cost CSVs"),
     "matrix": (_network_command, "Links: square matrix, row = source"),
     "topology": (_network_command, "Links: GraphML or GML, widest path"),
@@ -601,10 +606,6 @@ _NOT = {
     "encoding": ["philly", "topology"],
     "duplicates": ["matrix", "topology"],
     "usd_rate": ["carbon"],
-    "base": ["carbon"],
-    "start": ["carbon"],
-    "beyond": ["carbon"],
-    "name": ["carbon"],
 }
 
 

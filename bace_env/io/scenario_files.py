@@ -23,7 +23,9 @@ from bace_env.scenario import Sampler
 from bace_env.schema import nearest, parse_instant
 from bace_env.tables import TimedSeries, format_series, format_table, parse_series
 
-_JOBS, _PRICES = "jobs.csv", "prices.csv"
+_JOBS, _PRICES, _CARBON = "jobs.csv", "prices.csv", "carbon.csv"
+#: Field of a region -> the part that holds its series.
+_SERIES_PARTS = {"price_usd_per_kwh": _PRICES, "carbon_g_per_kwh": _CARBON}
 _ISO = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -33,7 +35,7 @@ class Draft:
 
     Attributes:
         data: The tables, as they will stand in the TOML file; files under their last part
-            (`jobs.csv`, `prices.csv`).
+            (`jobs.csv`, `prices.csv`, `carbon.csv`).
         files: Text of the files beside it by that part.
     """
 
@@ -60,16 +62,17 @@ class Draft:
         if "jobs_file" in data:
             draft.files[_JOBS] = read(data["jobs_file"])
             data["jobs_file"] = _JOBS
-        series = {}
-        for region in data["regions"]:
-            price = region["price_usd_per_kwh"]
-            if isinstance(price, dict) and "file" in price:
-                columns = parse_series(read(price["file"]), price["file"])
-                series[region["name"]] = columns[price.pop("series", region["name"])]
-                price["file"] = _PRICES
-        if series:
-            draft.files[_PRICES] = format_series(series)
-            data.setdefault("start", expanded["start"])
+        for name, part in _SERIES_PARTS.items():
+            series = {}
+            for region in data["regions"]:
+                value = region.get(name)
+                if isinstance(value, dict) and "file" in value:
+                    columns = parse_series(read(value["file"]), value["file"])
+                    series[region["name"]] = columns[value.pop("series", region["name"])]
+                    value["file"] = part
+            if series:
+                draft.files[part] = format_series(series)
+                data.setdefault("start", expanded["start"])
         return draft
 
     @property
@@ -157,10 +160,12 @@ def require_fresh(
 
 
 def _region_named(region: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    price = region["price_usd_per_kwh"]
-    if not (isinstance(price, dict) and "file" in price):
-        return region
-    return region | {"price_usd_per_kwh": price | {"file": names[_PRICES]}}
+    named = dict(region)
+    for name, part in _SERIES_PARTS.items():
+        value = region.get(name)
+        if isinstance(value, dict) and "file" in value:
+            named[name] = value | {"file": names[part]}
+    return named
 
 
 def _sample(text: str) -> str:
@@ -226,7 +231,7 @@ def put_prices(
 
     Args:
         draft: The scenario.
-        prices: The series.
+        prices: The series, USD/kWh.
         regions: The region of each series; where empty, the series' own names.
         beyond: What comes after the end of a series.
         start: Instant of time 0; default: the base's, else the first that all series cover.
@@ -234,6 +239,33 @@ def put_prices(
     Raises:
         ConfigError: A region that the base does not have, or a time 0 outside the series.
     """
+    _put_series(draft, prices, regions, "price_usd_per_kwh", beyond, start)
+
+
+def put_carbon(
+    draft: Draft,
+    carbon: SeriesImport,
+    regions: Sequence[str],
+    *,
+    beyond: Literal["error", "hold", "repeat", "wrap"] = "error",
+    start: str | None = None,
+) -> None:
+    """Set the carbon intensities of regions to imported series, g/kWh; else as `put_prices`.
+
+    A scenario gives them for all regions or for none.
+    """
+    _put_series(draft, carbon, regions, "carbon_g_per_kwh", beyond, start)
+
+
+def _put_series(
+    draft: Draft,
+    prices: SeriesImport,
+    regions: Sequence[str],
+    field: str,
+    beyond: str,
+    start: str | None,
+) -> None:
+    part = _SERIES_PARTS[field]
     if beyond not in _BEYOND:
         raise ConfigError(f"--beyond: must be one of {', '.join(_BEYOND)}, got {beyond!r}")
     names = list(regions) or [column for column, _ in prices.series]
@@ -251,11 +283,11 @@ def put_prices(
         raise ConfigError(f"--region: each region takes one series, got {names}")
     imported = {name: series for name, (_, series) in zip(names, prices.series, strict=True)}
     _set_start(draft, imported, start, prices.report)
-    present = parse_series(draft.files[_PRICES], _PRICES) if _PRICES in draft.files else {}
-    draft.files[_PRICES] = format_series(present | imported)
+    present = parse_series(draft.files[part], part) if part in draft.files else {}
+    draft.files[part] = format_series(present | imported)
     for region in draft.data["regions"]:
         if region["name"] in imported:
-            region["price_usd_per_kwh"] = {"file": _PRICES, "beyond": beyond}
+            region[field] = {"file": part, "beyond": beyond}
     prices.report.notes.append(
         f"after its end a series {_BEYOND[beyond]} (beyond = {beyond}); regions: {', '.join(names)}"
     )
@@ -331,7 +363,8 @@ def put_network(
         draft.data["regions"] = [
             {"name": new, "gpus": gpus, "price_usd_per_kwh": price} for new in names.values()
         ]
-        draft.files.pop(_PRICES, None)
+        for part in _SERIES_PARTS.values():
+            draft.files.pop(part, None)
     else:
         names = {name: new_name.get(name, name) for name in network.names}
         names = {old: new for old, new in names.items() if new in draft.region_names}
