@@ -43,8 +43,14 @@ def test_integrals_are_the_totals_of_the_trace(episode: tuple[Instance, str]) ->
     kwh = sum(timeline.power_kw(r).integral() for r in regions) / 3600
     assert kwh == pytest.approx(trace.energy_kwh.sum(), rel=1e-9, abs=1e-12)
     usd = sum(timeline.spend_usd_per_h(r).integral() for r in regions) / 3600
-    scale = np.abs(trace.energy_kwh).sum()  # costs of both signs may cancel out
-    assert usd == pytest.approx(trace.cost_usd.sum(), rel=1e-9, abs=1e-9 * scale + 1e-12)
+    a, egress = trace.instance.arrays, 0.0  # is paid at the start, and no part of the spending
+    for j, p in enumerate(a.job_profile):
+        path = trace.placement(j)[0]
+        ends = a.egress_usd_per_byte[list(path[:-1])].sum()
+        ends += a.egress_usd_per_byte[list(path[1:])].sum()
+        egress += a.act_bytes[p] * a.micro_batches[p] * a.iterations[j] * ends
+    scale = np.abs(trace.energy_kwh).sum() + egress  # costs of both signs may cancel out
+    assert usd == pytest.approx(trace.cost_usd.sum() - egress, rel=1e-9, abs=1e-9 * scale + 1e-12)
     in_system = add_up([timeline.queue, timeline.running])
     jct_s = trace.finish_s - trace.instance.arrays.arrival_s
     assert in_system.integral() == pytest.approx(jct_s.sum(), rel=1e-9, abs=1e-9)
