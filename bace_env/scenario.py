@@ -122,6 +122,10 @@ class Sampler:
             arrival_s = np.cumsum(gaps_s)
         return iterations, arrival_s
 
+    def draw_cost_weight(self, seed: int, low: float, high: float) -> float:
+        """A weight of the cost between `low` and `high` for an episode."""
+        return float(self._stream(seed, _COST_WEIGHT).uniform(low, high))
+
     def _stream(self, seed: int, source: int) -> np.random.Generator:
         """The numbers of `Generator(Philox(key=[seed, source]))`, from one generator set anew."""
         key: Any = self._fresh["state"]["key"]
@@ -145,7 +149,7 @@ class Sampler:
         )
 
 
-_DATASETS, _ARRIVALS = 0, 1  # sources of randomness
+_DATASETS, _ARRIVALS, _COST_WEIGHT = 0, 1, 2  # sources of randomness
 
 
 def build_instance(scenario: Scenario, seed: int) -> Instance:
