@@ -37,6 +37,7 @@ REGISTRY: dict[str, str] = {
     "bace-patient": "agents.heuristic:BacePatient",
     "sjf": "agents.heuristic:Sjf",
     "search": "agents.search:Search",
+    "ppo": "agents.ppo:Ppo",
     "random": "agents.random_policy:RandomPolicy",
 }
 

@@ -415,8 +415,10 @@ class Batch:
 
     def show(self, b: int, state: State) -> Observation:
         """Put row b into this state of its workload, and observe: copied, one axis less."""
-        for mine, theirs in zip(self.world.state, state, strict=True):
-            mine[b] = theirs
+        mine: tuple[np.ndarray, ...] = self.world.state
+        theirs: tuple[np.ndarray, ...] = state
+        for target, source in zip(mine, theirs, strict=True):
+            target[b] = source
         self._observe(np.array([b]))
         return self.peek(b)
 
@@ -443,7 +445,8 @@ class Batch:
         yield "arrival_s", world.arrays.arrival_s
         yield "scales", world.scales
         yield "horizon_s", world.horizon_s
-        for name, array in zip(State._fields, world.state, strict=True):
+        fields: tuple[np.ndarray, ...] = world.state
+        for name, array in zip(State._fields, fields, strict=True):
             yield f"state.{name}", array
 
     def step(self, actions: IntArray) -> tuple[FloatArray, IntArray, BoolArray]:

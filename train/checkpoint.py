@@ -25,7 +25,9 @@ def save_checkpoint(path: Path, model: PPO, own: Mapping[str, Any]) -> None:
         model: Between two rollouts.
         own: More tensors and plain data to keep.
     """
-    env, numpy_state = model.get_env(), np.random.get_state(legacy=True)
+    env = model.get_env()
+    # SB3 draws from NumPy's global generator.
+    numpy_state = np.random.get_state(legacy=True)  # noqa: NPY002
     assert isinstance(env, MixedVecEnv) and isinstance(numpy_state, tuple)
     content = {
         "format": _FORMAT,
@@ -86,6 +88,6 @@ def restore_random(content: Mapping[str, Any]) -> None:
     """Go on with the random numbers of the checkpoint."""
     torch.set_rng_state(content["torch_random"])
     keys, position, has_gauss, gauss = content["numpy_random"]
-    np.random.set_state(
+    np.random.set_state(  # noqa: NPY002
         ("MT19937", keys.numpy().astype(np.uint32), int(position), int(has_gauss), gauss)
     )

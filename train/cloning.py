@@ -61,7 +61,7 @@ def clone(
     generator = torch.Generator().manual_seed(config.seed)
     for _ in range(config.cloning_epochs):
         totals = np.zeros(3)
-        for rows in torch.randperm(n, generator=generator).split(size):
+        for rows in torch.chunk(torch.randperm(n, generator=generator), max(n // size, 1)):
             scores, values = network({key: each[rows] for key, each in observations.items()})
             loss = functional.cross_entropy(scores, actions[rows])
             value_loss = functional.mse_loss(values, returns[rows])

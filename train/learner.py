@@ -219,18 +219,20 @@ class Learner(BaseCallback):
         self.state.saved = self.num_timesteps
         save_checkpoint(self.folder / CHECKPOINT, self.ppo, vars(self.state))
 
-    def export_best(self) -> None:
-        """Write the best network so far as a model file."""
-        network = Network(self.config.width)
-        network.load_state_dict(self.state.best)
-        about = {
-            "steps": self.state.best_steps,
-            "objective_ratio": self.state.best_score,
-            "config": self.config.model_dump(mode="json"),
-            "versions": versions(),
-            "git_revision": git_revision(),
-        }
-        export(network, self.folder / MODEL, self.config.slots, about)
+
+def export_best(config: TrainConfig, folder: Path) -> None:
+    """Write the best network of a run's checkpoint as a model file."""
+    state = Progress(**load_checkpoint(folder / CHECKPOINT)["own"])
+    network = Network(config.width)
+    network.load_state_dict(state.best)
+    about = {
+        "steps": state.best_steps,
+        "objective_ratio": state.best_score,
+        "config": config.model_dump(mode="json"),
+        "versions": versions() | {"torch": torch.__version__},
+        "git_revision": git_revision(),
+    }
+    export(network, folder / MODEL, config.slots, about)
 
 
 def action_shares(buffer: DictRolloutBuffer, slots: int) -> dict[str, float]:
@@ -307,8 +309,6 @@ def train(
     finally:
         model.logger.dump(model.num_timesteps)
         model.logger.close()
-        if learner.state.best:
-            learner.export_best()
     return learner
 
 

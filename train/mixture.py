@@ -66,9 +66,9 @@ class MixedVecEnv(VecEnv):
         ]
         self._each, self._slots = num_envs, slots
         self.render_mode = None
-        shown = [part.observation_space["regions"].shape for part in self.parts]
-        for setting, shape in zip(settings, shown, strict=True):
-            if shape != shown[0]:
+        shown = [part.episodes.state(0).free_gpus.size for part in self.parts]
+        for setting, n_regions in zip(settings, shown, strict=True):
+            if n_regions != shown[0]:
                 raise ConfigError(
                     f"settings: must have as many regions each, got {setting.title!r} beside "
                     f"{settings[0].title!r}"

@@ -56,6 +56,7 @@ class Network(nn.Module):
         self.wait = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
         self.value = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
         for head in (self.score, self.wait[-1]):  # begin with nearly equal probabilities
+            assert isinstance(head, nn.Linear)
             nn.init.normal_(head.weight, std=0.01)
             nn.init.zeros_(head.bias)
 
@@ -112,7 +113,6 @@ class Network(nn.Module):
         h = self._beside(hidden["candidates"], beside[decision.job_of])
         scores = torch.cat([self.score(h.relu()).squeeze(1), self.wait(context)])
         return scores, self.value(context).squeeze(0)
-
 
     def _beside(self, h_candidates: Tensor, beside: Tensor) -> Tensor:
         # One pass over all candidates, not two: they are what takes the time.

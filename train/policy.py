@@ -24,13 +24,17 @@ class PointerPolicy(MultiInputActorCriticPolicy):
     def _build(self, lr_schedule: Schedule) -> None:
         self.network = Network(self._width)
         self.optimizer = self.optimizer_class(
-            self.network.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs
+            self.network.parameters(),
+            lr=lr_schedule(1),  # type: ignore[call-arg]
+            **self.optimizer_kwargs,
         )
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return {**super()._get_constructor_parameters(), "width": self._width}
 
-    def forward(self, obs: PyTorchObs, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self, obs: PyTorchObs, deterministic: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Actions `(B,)`, values `(B, 1)` and log-probabilities `(B,)`."""
         scores, values = self.network(obs)
         actions = _choose(scores, deterministic)

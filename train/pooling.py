@@ -38,9 +38,7 @@ def _pool(hidden: _Floats, first: _Ints, mean: _Floats, most: _Floats, at: _Ints
 
 
 @kernel
-def _unpool(
-    grad_mean: _Floats, grad_most: _Floats, at: _Ints, first: _Ints, grad: _Floats
-) -> None:
+def _unpool(grad_mean: _Floats, grad_most: _Floats, at: _Ints, first: _Ints, grad: _Floats) -> None:
     """The gradient of `_pool`, into `grad` of shape `(n, H)`."""
     for b in range(first.size - 1):
         begin, end = first[b], first[b + 1]
@@ -82,5 +80,7 @@ def pool_packed(hidden: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         Both `(B, H)`; 0 where a group is empty.
     """
-    pooled: tuple[Tensor, Tensor] = _Pool.apply(hidden.contiguous(), first)
+    pooled: tuple[Tensor, Tensor] = _Pool.apply(  # type: ignore[no-untyped-call]
+        hidden.contiguous(), first
+    )
     return pooled

@@ -144,7 +144,14 @@ def _train(config: "TrainConfig", folder: Path, *, resume: bool) -> None:
         def say(text: str) -> None:
             progress.console.print(text, markup=False, highlight=False)
 
-        learner.train(config, folder, resume=resume, say=say, advance=advance)
+        try:
+            learner.train(config, folder, resume=resume, say=say, advance=advance)
+        except KeyboardInterrupt:
+            if (folder / learner.CHECKPOINT).is_file():
+                learner.export_best(config, folder)
+                say(f"saved; to go on: python -m train.ppo --resume {folder}")
+            raise
+        learner.export_best(config, folder)
     console.print(f"Wrote {folder / MODEL}: python -m eval.compare --policy ppo:{folder}")
 
 

@@ -59,7 +59,8 @@ class _Teacher:
         planner, instance = self._planner, self._instance
         rest = remaining(planner, state, planner)
         planner.begin(state)
-        planner.keep_plan(*rest)
+        if rest is not None:
+            planner.keep_plan(*rest)
         planner.try_bases()
         simulations = self._simulations * planner.left // _LATER
         planner.improve(self._rng.random((simulations, 9)))

@@ -60,9 +60,7 @@ class Validation:
         for b in range(episodes):
             instance = self._episodes.instance(b)
             trace = run_episode(instance, make_policy("bace"))
-            bace.append(
-                (trace.summary().avg_jct_s, float(trace.cost_usd.sum()), trace.objective())
-            )
+            bace.append((trace.summary().avg_jct_s, float(trace.cost_usd.sum()), trace.objective()))
             best.append(best_objective(instance, simulations, rng))
         self._bace, self._best = np.array(bace).T, np.array(best)
 
@@ -76,7 +74,7 @@ class Validation:
         """Play all episodes by the best action of each decision; uses no random numbers."""
         self._begin()
         found = play(network, self._episodes)
-        jct_s, cost_usd, objective = found
+        jct_s, _, objective = found
         ratios = np.exp(np.log(found[:2] / self._bace[:2]).mean(axis=1))
         whole = self._bace[2].sum() - self._best.sum()
         closed = (self._bace[2].sum() - objective.sum()) / whole if whole != 0 else 0.0
