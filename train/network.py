@@ -15,6 +15,9 @@ from torch import Tensor, nn
 from bace_env.observation import FEATURES
 from train.pooling import pool_packed
 
+_COST_WEIGHT = FEATURES["globals"].index("cost weight, squashed")
+_RUN_S = FEATURES["candidates"].index("execution time, squashed")
+_COST = FEATURES["candidates"].index("cost at present prices, squashed, signed")
 #: Score of a masked action: its probability is exactly 0 in float32, and 0 * log 0 stays finite.
 MASKED = -1e9
 
@@ -42,13 +45,19 @@ class Network(nn.Module):
         self.width = width
         half = width // 2  # candidates are many, all else is few
         sizes = {"regions": half, "links": width // 4, "jobs": width, "candidates": half}
+        inputs = {key: len(FEATURES[key]) for key in sizes}
+        inputs["candidates"] += 2  # see _weighed
         self.read = nn.ModuleDict(
-            {key: nn.Linear(len(FEATURES[key]), size) for key, size in sizes.items()}
+            {key: nn.Linear(inputs[key], size) for key, size in sizes.items()}
         )
         pooled = len(FEATURES["globals"]) + 2 * sum(sizes.values())
         self.context = nn.Sequential(
             nn.Linear(pooled, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
         )
+        first = self.context[0]
+        assert isinstance(first, nn.Linear)
+        with torch.no_grad():  # one number among hundreds, but much hangs on it
+            first.weight[:, _COST_WEIGHT] *= 5.0
         self.of_candidate = nn.Linear(half, half, bias=False)
         self.of_job = nn.Linear(width, half, bias=False)
         self.of_context = nn.Linear(width, half)
@@ -77,7 +86,8 @@ class Network(nn.Module):
         features = observation["candidates"].view(-1, len(FEATURES["candidates"]))
         candidates = features[row * (mask.shape[1] - 1) + action]
         h_jobs = self.read["jobs"](jobs).relu() * jobs[:, :, :1]
-        h_candidates = self.read["candidates"](candidates).relu()
+        weight = observation["globals"][row, _COST_WEIGHT]
+        h_candidates = self.read["candidates"](_weighed(candidates, weight)).relu()
         pools = [observation["globals"]]
         for key in ("regions", "links"):
             x = observation[key].view(batch, -1, len(FEATURES[key]))
@@ -98,8 +108,10 @@ class Network(nn.Module):
 
     def decide(self, decision: Decision) -> tuple[Tensor, Tensor]:
         """The same of one decision: scores `(n + 1,)`, that of WAIT last, and the value `()`."""
+        weight = decision.globals[_COST_WEIGHT].expand(decision.candidates.shape[0])
+        inputs = decision._replace(candidates=_weighed(decision.candidates, weight))
         hidden = {
-            key: self.read[key](getattr(decision, key)).relu()
+            key: self.read[key](getattr(inputs, key)).relu()
             for key in ("regions", "links", "jobs", "candidates")
         }
         pools = [decision.globals]
@@ -117,6 +129,20 @@ class Network(nn.Module):
     def _beside(self, h_candidates: Tensor, beside: Tensor) -> Tensor:
         # One pass over all candidates, not two: they are what takes the time.
         return torch.addmm(beside, h_candidates, self.of_candidate.weight.t())
+
+
+def _weighed(candidates: Tensor, weight: Tensor) -> Tensor:
+    """Candidates `(n, F)` with the cost weight, and what each alone adds to the objective.
+
+    So what the weight means need not be learnt. `weight` is `(n,)`; it is squashed as the features
+    are, and so is the sum.
+    """
+    run, cost, scale = (
+        x / (1.0 - x.abs()).clamp(min=1e-6)
+        for x in (candidates[:, _RUN_S], candidates[:, _COST], weight)
+    )
+    added = run + scale * cost
+    return torch.cat([candidates, weight[:, None], (added / (1.0 + added.abs()))[:, None]], dim=1)
 
 
 def _pool_padded(hidden: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
