@@ -127,6 +127,7 @@ def _read_run(folder: Path) -> "TrainConfig":
 
 def _train(config: "TrainConfig", folder: Path, *, resume: bool) -> None:
     from train import learner
+    from train.checkpoint import CHECKPOINT
 
     console = Console(stderr=True, markup=False, emoji=False, highlight=False)
     env = learner.make_env(config)
@@ -147,7 +148,7 @@ def _train(config: "TrainConfig", folder: Path, *, resume: bool) -> None:
         try:
             learner.train(config, folder, resume=resume, say=say, advance=advance)
         except KeyboardInterrupt:
-            if (folder / learner.CHECKPOINT).is_file():
+            if (folder / CHECKPOINT).is_file():
                 learner.export_best(config, folder)
                 say(f"saved; to go on: python -m train.ppo --resume {folder}")
             raise
