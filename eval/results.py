@@ -294,8 +294,17 @@ def _figure(fronts: dict[str, Comparison], policy: str) -> Any:
         points, n = _points(comparison), len(_RULES)
         axes.scatter(*points[:n].T, color="#555555", marker="s", label="fixed rules", zorder=2)
         axes.plot(*points[n:].T, color="#0072B2", marker="o", label=f"{policy}, lambda", zorder=3)
+        labels: dict[tuple[float, float], list[str]] = {}
+        near = 0.02 * np.ptp(points, axis=0)  # closer ones share a label
         for rule, point in zip(_RULES, points[:n], strict=True):
-            axes.annotate(rule, point, xytext=(5, 4), textcoords="offset points", fontsize=8)
+            known = [at for at in labels if (np.abs(point - at) < near).all()]
+            labels.setdefault(known[0] if known else tuple(point.tolist()), []).append(rule)
+        for at, rules in labels.items():
+            right = at[0] > points[:, 0].mean()
+            axes.annotate(
+                ", ".join(rules), at, xytext=(-5 if right else 5, 5), textcoords="offset points",
+                fontsize=8, ha="right" if right else "left",
+            )  # fmt: skip
         for i in (0, len(LAMBDAS) - 1):
             axes.annotate(
                 f"{LAMBDAS[i]:g}", points[n + i], xytext=(-4, -12), textcoords="offset points",
