@@ -39,6 +39,7 @@ REGISTRY: dict[str, str] = {
     "bace-forecast": "agents.price_aware:BaceForecast",
     "bace-defer": "agents.price_aware:BaceDefer",
     "search": "agents.search:Search",
+    "ppo": "agents.ppo:Ppo",
     "random": "agents.random_policy:RandomPolicy",
 }
 

@@ -317,7 +317,7 @@ class Search:
         settings, started = self._settings, perf_counter()
         planner, before = self._planner_of(view), self._planner
         is_new = planner is not before or view.instance is not self._instance
-        rest = None if before is None else _remaining(before, view.state, planner)
+        rest = None if before is None else remaining(before, view.state, planner)
         planner.begin(view.state)
         made = 0
         kept = rest is not None and planner.keep_plan(*rest)
@@ -394,8 +394,8 @@ def _plan_table(view: View, planner: Planner) -> Table:
     return Table("The plan", columns, tuple(rows))
 
 
-def _remaining(before: Planner, state: State, now: Planner) -> tuple[Sequence, int] | None:
-    """What is left of the last plan, with jobs that have arrived since at its end."""
+def remaining(before: Planner, state: State, now: Planner) -> tuple[Sequence, int] | None:
+    """What is left of the last plan in a state, with jobs that have arrived since at its end."""
     plan = allocate_sequence(now.n_jobs, now.arrays.gpus.size)
     waiting = (state.path_length[: now.n_jobs] == 0).tolist()
     n = 0

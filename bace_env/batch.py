@@ -4,7 +4,7 @@ Every array has the batch in front. A row of it is an ordinary `Arrays` or `Stat
 simulator, environment and batch share every kernel.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -214,6 +214,13 @@ def restart_rows(world: World, out: Observation, rows: IntArray) -> None:
         observe(world, out, b)
 
 
+@kernel
+def observe_rows(world: World, out: Observation, rows: IntArray) -> None:
+    """Observe these episodes as they are."""
+    for i in range(rows.size):
+        observe(world, out, rows[i])
+
+
 @inner_kernel
 def _carry_out(world: World, b: int, action: int) -> tuple[int, bool]:
     """Do what an action index says: advance()'s code, and whether the mask forbade it."""
@@ -406,6 +413,42 @@ class Batch:
             self._observation = _copied(self._observation)
             self._given_away = False
         restart_rows(self.world, self._observation, rows)
+
+    def show(self, b: int, state: State) -> Observation:
+        """Put row b into this state of its workload, and observe: copied, one axis less."""
+        mine: tuple[np.ndarray, ...] = self.world.state
+        theirs: tuple[np.ndarray, ...] = state
+        for target, source in zip(mine, theirs, strict=True):
+            target[b] = source
+        self._observe(np.array([b]))
+        return self.peek(b)
+
+    def _observe(self, rows: IntArray) -> None:
+        if self._given_away:
+            self._observation = _copied(self._observation)
+            self._given_away = False
+        observe_rows(self.world, self._observation, rows)
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """All that the episodes are, copied; what is observed follows from it."""
+        return {name: array.copy() for name, array in self._variables()}
+
+    def restore(self, snapshot: Mapping[str, np.ndarray]) -> None:
+        """Go on from a `snapshot` of a batch of the same scenario and size."""
+        for name, array in self._variables():
+            array[:] = snapshot[name]
+        self._observe(np.arange(self.world.mask.shape[0]))
+
+    def _variables(self) -> Iterator[tuple[str, np.ndarray]]:
+        world = self.world
+        yield "cluster", world.cluster
+        yield "iterations", world.arrays.iterations
+        yield "arrival_s", world.arrays.arrival_s
+        yield "scales", world.scales
+        yield "horizon_s", world.horizon_s
+        fields: tuple[np.ndarray, ...] = world.state
+        for name, array in zip(State._fields, fields, strict=True):
+            yield f"state.{name}", array
 
     def step(self, actions: IntArray) -> tuple[FloatArray, IntArray, BoolArray]:
         """One step of all: reward terms `(B, 2)`, codes `(B,)`, invalid `(B,)`."""

@@ -1,7 +1,7 @@
 """B episodes with their seeds: what the single, vector and SB3 environments have in common."""
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,8 +46,10 @@ class Episodes:
         slots: Q, visible jobs; the next decision of every built-in policy is in the action set
             from 6 on.
         budgets: Shares of K* that candidates aim at; the built-in policies need 1.0 among them.
-        cost_weight: Lambda; default: the scenario's.
+        cost_weight: Lambda; a pair: drawn between the two anew for each episode, from its seed;
+            default: the scenario's.
         horizon_s: Truncates an episode this long after its first arrival.
+        excluded: Seeds of episodes that are never played: those that are kept for evaluation.
 
     Raises:
         ConfigError: A wrong scenario or argument.
@@ -61,15 +63,15 @@ class Episodes:
         batch: int = 1,
         slots: int = 8,
         budgets: Sequence[float] = DEFAULT_BUDGETS,
-        cost_weight: float | None = None,
+        cost_weight: float | tuple[float, float] | None = None,
         horizon_s: float | None = None,
+        excluded: Collection[int] = (),
     ) -> None:
         if slots < 1 or batch < 1:
             raise ConfigError(f"slots and batch: must be >= 1, got {slots} and {batch}")
         if not budgets or not all(0 < share <= 1 for share in budgets):
             raise ConfigError(f"budgets: must be shares in (0, 1], got {budgets!r}")
-        if cost_weight is not None and not 0 <= cost_weight < np.inf:
-            raise ConfigError(f"cost_weight: must be finite and >= 0, got {cost_weight}")
+        _check_cost_weight(cost_weight)
         if horizon_s is not None and not horizon_s > 0:
             raise ConfigError(f"horizon_s: must be > 0, got {horizon_s}")
         loaded = scenario
@@ -85,11 +87,13 @@ class Episodes:
                 'schedule may be tried (so must that of carbon_g_per_kwh), got "error"'
             )
         self._cost_weight = first.cost_weight if cost_weight is None else cost_weight
+        self._excluded = frozenset(excluded)
         self._horizon_s = np.inf if horizon_s is None else horizon_s
         self._batch = Batch(first, batch, slots, budgets)
         self._seeds = [0] * batch
         self._drawn = [0] * batch
         self._next_episode = [0] * batch
+        self._cost_weights = [0.0] * batch
         self.wait = self._batch.sizes["action_mask"] - 1
 
     def spaces(self) -> tuple[spaces.Space[dict[str, Any]], spaces.Discrete[Any]]:
@@ -110,12 +114,33 @@ class Episodes:
     def begin(self, rows: Sequence[int]) -> None:
         """Begin the next episode of each of these rows."""
         for b in rows:
+            seed = self._draw_seed(b)
+            weight = self._cost_weight
+            if isinstance(weight, tuple):
+                weight = self._sampler.draw_cost_weight(seed, *weight)
+            self._drawn[b], self._cost_weights[b] = seed, weight
+            jobs = self._sampler.draw_jobs(seed)
+            self._batch.load_jobs(b, *jobs, weight, self._horizon_s)
+        self._batch.restart(np.array(rows, dtype=np.int64))
+
+    def _draw_seed(self, b: int) -> int:
+        while True:
             seed = episode_seed(self._seeds[b], self._next_episode[b])
             self._next_episode[b] += 1
-            self._drawn[b] = seed
-            jobs = self._sampler.draw_jobs(seed)
-            self._batch.load_jobs(b, *jobs, self._cost_weight, self._horizon_s)
-        self._batch.restart(np.array(rows, dtype=np.int64))
+            if seed not in self._excluded:
+                return seed
+
+    def snapshot(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Where all episodes stand, as arrays to be stored."""
+        rows = (self._seeds, self._drawn, self._next_episode)
+        weights = np.array(self._cost_weights)
+        return self._batch.snapshot() | {"rows": np.array(rows), "cost_weights": weights}
+
+    def restore(self, snapshot: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Go on from a `snapshot` of episodes with the same arguments."""
+        self._seeds, self._drawn, self._next_episode = snapshot["rows"].tolist()
+        self._cost_weights = snapshot["cost_weights"].tolist()
+        self._batch.restore(snapshot)
 
     def step(self, actions: IntArray) -> StepResult:
         """One step of every episode.
@@ -158,7 +183,7 @@ class Episodes:
 
     def instance(self, b: int) -> Instance:
         """The workload of row b."""
-        return replace(self._sampler.draw(self._drawn[b]), cost_weight=self._cost_weight)
+        return replace(self._sampler.draw(self._drawn[b]), cost_weight=self._cost_weights[b])
 
     def state(self, b: int) -> Any:
         """The state of row b, as live views."""
@@ -190,6 +215,14 @@ class Episodes:
             "unfinished_jobs": summary.unfinished_jobs,
         }
         return {key: float(value) for key, value in found.items()}
+
+
+def _check_cost_weight(weight: float | tuple[float, float] | None) -> None:
+    if isinstance(weight, tuple):
+        if not 0 <= weight[0] <= weight[1] < np.inf:
+            raise ConfigError(f"cost_weight: must be 0 <= low <= high, finite, got {weight}")
+    elif weight is not None and not 0 <= weight < np.inf:
+        raise ConfigError(f"cost_weight: must be finite and >= 0, got {weight}")
 
 
 def refuse_options(options: Mapping[str, Any] | None) -> None:

@@ -4,6 +4,8 @@ Times are in units of the instance's `jct_ref_s`, costs in units of `cost_ref_us
 the reward, and are squashed by x / (1 + |x|). `FEATURES` names every number.
 """
 
+import hashlib
+import json
 from typing import NamedTuple
 
 import numpy as np
@@ -73,6 +75,11 @@ FEATURES: dict[str, tuple[str, ...]] = {
         "E(K*) / execution time",
     ),
 }
+
+
+def features_fingerprint() -> str:
+    """Identifies `FEATURES`: a learned scheduler works with the numbers that it was trained on."""
+    return hashlib.sha256(json.dumps(FEATURES).encode()).hexdigest()[:12]
 
 
 class Observation(NamedTuple):

@@ -177,6 +177,10 @@ class Sampler:
             raise ConfigError("workload.load: the jobs have no work, so no gap gives a load")
         return gap_s
 
+    def draw_cost_weight(self, seed: int, low: float, high: float) -> float:
+        """A weight of the cost between `low` and `high` for an episode."""
+        return float(self._stream(seed, _COST_WEIGHT).uniform(low, high))
+
     def _stream(self, seed: int, source: int) -> np.random.Generator:
         """The numbers of `Generator(Philox(key=[seed, source]))`, from one generator set anew."""
         key: Any = self._fresh["state"]["key"]
@@ -200,7 +204,7 @@ class Sampler:
         )
 
 
-_DATASETS, _ARRIVALS, _STATES, _THINNED = 0, 1, 2, 3  # sources of randomness
+_DATASETS, _ARRIVALS, _STATES, _THINNED, _COST_WEIGHT = range(5)  # sources of randomness
 _DAY_S = 86400.0
 
 

@@ -1,6 +1,6 @@
 """A stable-baselines3 `VecEnv` straight over the batched simulator, without subprocesses."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ class BatchVecEnv(VecEnv):
     sb3-contrib's MaskablePPO; the mask is also the key `action_mask` of the observation.
 
     `seed(s)` gives episode i the seed s + i from the next `reset` on; without it seeds are drawn.
-    The arguments are those of `bace_env.env.GeoPipelineEnv`.
+    The arguments are those of `bace_env.episodes.Episodes`.
     """
 
     def __init__(
@@ -35,8 +35,9 @@ class BatchVecEnv(VecEnv):
         overrides: Sequence[str] = (),
         slots: int = 8,
         budgets: Sequence[float] = DEFAULT_BUDGETS,
-        cost_weight: float | None = None,
+        cost_weight: float | tuple[float, float] | None = None,
         horizon_s: float | None = None,
+        excluded: Collection[int] = (),
     ) -> None:
         self.episodes = Episodes(
             scenario,
@@ -46,6 +47,7 @@ class BatchVecEnv(VecEnv):
             budgets=budgets,
             cost_weight=cost_weight,
             horizon_s=horizon_s,
+            excluded=excluded,
         )
         self.render_mode = None
         observation_space, action_space = self.episodes.spaces()
@@ -93,6 +95,17 @@ class BatchVecEnv(VecEnv):
             self.episodes.begin(ended)
         rewards = result.reward.astype(np.float32)
         return self.episodes.observations(), rewards, dones, infos
+
+    def snapshot(self) -> dict[str, _Array]:
+        """Where all episodes stand, as arrays to be stored."""
+        return self.episodes.snapshot() | {"invalid": self._invalid.copy()}
+
+    def restore(self, snapshot: Mapping[str, _Array]) -> dict[str, _Array]:
+        """Go on from a `snapshot` of an environment with the same arguments."""
+        self.episodes.restore(snapshot)
+        self._invalid[:] = snapshot["invalid"]
+        self._seeded = True
+        return self.episodes.observations()
 
     def close(self) -> None:
         """Nothing is open."""

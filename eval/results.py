@@ -1,0 +1,327 @@
+"""`python -m eval.results`: what the learned scheduler reaches, as docs/results.md."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from agents.policy import make_policy
+from bace_env.command import integer, run_command
+from bace_env.config import load_scenario
+from bace_env.errors import ConfigError
+from bace_env.files import require_parent, write_atomically
+from bace_env.schema import Scenario
+from bace_env.types import FloatArray
+from eval.command import progress_bar
+from eval.compare import BASELINES
+from eval.experiment import Comparison, Request, run_comparison
+from eval.report import write_figure
+from eval.statistics import Estimate, estimate_geometric_means, estimate_ratios_of_means
+
+_PAPER = (
+    "",
+    *(f"scale.bandwidth={x}" for x in (0.3, 0.9, 1.5)),
+    *(f"scale.gpus={x}" for x in (0.5, 0.75, 1.25)),
+    *(f"workload.n_jobs={n}" for n in (12, 16, 20, 24)),
+)
+_RULES = tuple(name for name in BASELINES if name != "random")
+#: The weights of the cost of which the trade-off is drawn.
+LAMBDAS = (0.0, 0.1, 0.3, 0.6, 1.0, 2.0)
+_GAP_SCENARIOS = ("paper", "physical")
+_PLOT = "results.png"
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_HELP = """Measure the learned scheduler beside every fixed rule: docs/results.md and its plot.
+
+\b
+Examples:
+  python -m eval.results
+  python -m eval.results --policy ppo:runs/mine --episodes 50 --out mine.md
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One setting that is measured."""
+
+    title: str
+    scenario: Scenario
+
+
+def paper_cases() -> list[Case]:
+    """The paper's eleven settings, and the physical one."""
+    cases = [
+        Case(
+            f"paper, {change}" if change else "paper",
+            load_scenario("paper", [change] * bool(change)),
+        )
+        for change in _PAPER
+    ]
+    return [*cases, Case("physical", load_scenario("physical"))]
+
+
+def zero_shot_cases() -> list[Case]:
+    """Numbers of jobs and regions that training never saw (but 24 jobs, which it did)."""
+    cases = []
+    for name in ("paper", "physical"):
+        changed = load_scenario(name, ["workload.n_jobs=100"])
+        cases.append(Case(f"{name}, 100 jobs", changed))
+    for n in (3, 12):
+        data = load_scenario("paper").model_dump()
+        own = data["regions"]
+        data["regions"] = [{**own[r % len(own)], "name": f"region-{r}"} for r in range(n)]
+        cases.append(Case(f"paper, {n} regions", Scenario.model_validate(data)))
+    return cases
+
+
+@app.command(help=_HELP)
+def results(
+    policy: Annotated[str, typer.Option(metavar="NAME", help="The learned policy.")] = "ppo",
+    episodes: Annotated[
+        int, typer.Option(parser=integer(10, 10**5), metavar="N", help="Workloads per setting.")
+    ] = 200,
+    gap_episodes: Annotated[
+        int,
+        typer.Option(
+            parser=integer(0, 10**5), metavar="N", help="Workloads that are searched for the best."
+        ),
+    ] = 40,
+    zero_shot_episodes: Annotated[
+        int, typer.Option(parser=integer(0, 10**5), metavar="N", help="Of other sizes; 0: none.")
+    ] = 200,
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="Markdown; the plot goes beside it.")
+    ] = Path("docs/results.md"),
+) -> None:
+    """Check, measure, write."""
+    if "," in policy or "lambda" in policy:
+        raise ConfigError(f"--policy: without lambda, which is swept here, got {policy!r}")
+    make_policy(policy)
+    require_parent("--out", out)
+    cases, other = paper_cases(), zero_shot_cases() if zero_shot_episodes else []
+    total = len(cases) + len(other) + 2 * len(_GAP_SCENARIOS)
+    with progress_bar() as progress:
+        task = progress.add_task("settings", total=total)
+
+        def run(scenario: Scenario, specs: Sequence[str], n: int, gap: bool = False) -> Comparison:
+            made = run_comparison(Request(scenario, tuple(specs), gap=gap), seed=0, episodes=n)
+            progress.update(task, advance=1)
+            return made
+
+        text = _document(policy, episodes, gap_episodes, zero_shot_episodes, cases, other, run, out)
+    write_atomically(out, text.encode())
+    print(f"Wrote {out} and {out.parent / _PLOT}")
+
+
+_Run = Callable[..., Comparison]
+
+
+def _document(
+    policy: str, episodes: int, gap_episodes: int, zero_shot_episodes: int, cases: list[Case],
+    other: list[Case], run: _Run, out: Path,
+) -> str:  # fmt: skip
+    specs = ("bace", policy, *_RULES[1:])
+    measured = [(case, run(case.scenario, specs, episodes)) for case in cases]
+    fronts = {
+        name: run(load_scenario(name), (*_RULES, *(_at(policy, x) for x in LAMBDAS)), episodes)
+        for name in _GAP_SCENARIOS
+    }
+    parts = [
+        "# What the learned scheduler reaches\n",
+        "Written by `python -m eval.results`; run seed 0, whose episodes no training plays (seeds "
+        "differ; with eight jobs of three data sets a training episode may still draw the same "
+        f"data sets). {episodes} paired workloads per setting, 95 % bootstrap intervals; the model "
+        "is the same everywhere, and lambda is that of the scenarios, 0.3.\n",
+        "## Against BACE-Pipe and the best fixed rule\n",
+        "JCT and cost: geometric mean of the paired ratios to `bace`. Objective: ratio of the "
+        f"means to the fixed rule of lowest mean objective, of {', '.join(_RULES)}.\n",
+        *_table(measured),
+        _summary(measured),
+        "\n## Trade-off\n",
+        f"The same model with lambda from {LAMBDAS[0]:g} to {LAMBDAS[-1]:g} at run time.\n",
+        f"![Average JCT against cost, ratios to bace]({_PLOT})\n",
+        *(_front_text(name, comparison, policy) for name, comparison in fronts.items()),
+    ]
+    if gap_episodes:
+        gaps = {name: run(load_scenario(name), specs, gap_episodes, gap=True) for name in fronts}
+        parts += ["\n## Distance to the best known\n", *_gap_lines(gaps, gap_episodes)]
+    if other:
+        zero = [(case, run(case.scenario, specs, zero_shot_episodes)) for case in other]
+        parts += [
+            "\n## Other sizes, without training on them\n",
+            f"{zero_shot_episodes} workloads each.\n",
+            *_table(zero),
+        ]
+    write_figure(_figure(fronts, policy), out.parent / _PLOT)
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _at(policy: str, weight: float) -> str:
+    return f"{policy}{',' if ':' in policy else ':'}lambda={weight:g}"
+
+
+def _with_interval(estimate: Estimate) -> str:
+    if estimate.mean is None:
+        return "-"
+    return f"{estimate.mean:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+
+
+def _best_rule(comparison: Comparison) -> tuple[int, FloatArray]:
+    """Index and objectives of the fixed rule with the lowest mean objective."""
+    objective = comparison.values["objective"]
+    rules = [i for i in range(len(objective)) if i != 1]
+    best = min(rules, key=lambda i: float(objective[i].mean()))
+    return best, objective[best]
+
+
+def _against_best(comparison: Comparison) -> tuple[str, Estimate]:
+    best, reference = _best_rule(comparison)
+    own = comparison.values["objective"][1:2]
+    return comparison.names[best], estimate_ratios_of_means(own, reference[None])[0]
+
+
+def _table(measured: list[tuple[Case, Comparison]]) -> list[str]:
+    lines = [
+        "| setting | JCT / bace | cost / bace | best fixed rule | objective / its |",
+        "|---|---|---|---|---|",
+    ]
+    for case, comparison in measured:
+        jct, cost = (comparison.estimates[f"typical_{x}_ratio"][1] for x in ("jct", "cost"))
+        rule, objective = _against_best(comparison)
+        cells = (case.title, _with_interval(jct), _with_interval(cost), rule)
+        lines.append(f"| {' | '.join(cells)} | {_with_interval(objective)} |")
+    return [*lines, ""]
+
+
+def _summary(measured: list[tuple[Case, Comparison]]) -> str:
+    """Which of the claims hold, counted."""
+    n = len(measured)
+    counts = dict.fromkeys(("cheaper", "not slower", "slower", "better"), 0)
+    for _, comparison in measured:
+        jct, cost = (comparison.estimates[f"typical_{x}_ratio"][1] for x in ("jct", "cost"))
+        _, objective = _against_best(comparison)
+        counts["cheaper"] += bool(cost.high is not None and cost.high < 1)
+        counts["not slower"] += bool(jct.mean is not None and jct.mean <= 1)
+        counts["slower"] += bool(jct.low is not None and jct.low > 1)
+        counts["better"] += bool(objective.high is not None and objective.high < 1)
+    return (
+        f"Total cost is below that of BACE-Pipe, interval and all, in {counts['cheaper']} of {n} "
+        f"settings. Average JCT is not above BACE-Pipe's in {counts['not slower']} of {n} (point "
+        f"estimate), and above it with the whole interval in {counts['slower']}. The weighted "
+        f"objective is below that of the best fixed rule, interval and all, in {counts['better']} "
+        f"of {n}."
+    )
+
+
+def _points(comparison: Comparison) -> FloatArray:
+    """Typical JCT and cost ratio of each policy, `(policies, 2)`."""
+    ratios = [comparison.estimates[f"typical_{x}_ratio"] for x in ("jct", "cost")]
+    return np.array([[e.mean for e in each] for each in ratios], dtype=float).T
+
+
+def hypervolume(points: FloatArray, reference: FloatArray) -> float:
+    """Area that the points dominate below a reference point, both to be small; `(n, 2)`, `(2,)`."""
+    area, lowest = 0.0, float(reference[1])
+    for x, y in sorted(points.tolist()):
+        if x < reference[0] and y < lowest:
+            area += (float(reference[0]) - x) * (lowest - y)
+            lowest = y
+    return area
+
+
+def _front_text(name: str, comparison: Comparison, policy: str) -> str:
+    points, n = _points(comparison), len(_RULES)
+    rules, own = points[:n], points[n:]
+    corner = points.max(axis=0)
+    beaten = [
+        rule
+        for rule, point in zip(_RULES, rules, strict=True)
+        if any((each <= point).all() and (each < point).any() for each in own)
+    ]
+    left = [rule for rule in _RULES if rule not in beaten]
+    rest = f"; not {', '.join(left)}" if left else ""
+    areas = hypervolume(own, corner), hypervolume(rules, corner)
+    lines = [
+        f"\n`{name}`: some point of the model is at least as good in both as {', '.join(beaten)}"
+        f"{rest}. Hypervolume below the worst of each: {areas[0]:.3f} of the model, {areas[1]:.3f} "
+        "of all rules together.\n",
+        "| lambda | JCT / bace | cost / bace |",
+        "|---|---|---|",
+    ]
+    for i, weight in enumerate(LAMBDAS):
+        cells = [
+            _with_interval(comparison.estimates[f"typical_{x}_ratio"][n + i])
+            for x in ("jct", "cost")
+        ]
+        lines.append(f"| {weight:g} | {cells[0]} | {cells[1]} |")
+    return "\n".join(lines)
+
+
+def _gap_lines(gaps: dict[str, Comparison], episodes: int) -> list[str]:
+    lines = [
+        "Share of the way from a rule to the best schedule known (`eval.best_known`, searched per "
+        f"workload) that the model closes, by the mean objective of {episodes} workloads.\n",
+        "| setting | from bace | from the best fixed rule | above the best known |",
+        "|---|---|---|---|",
+    ]
+    for name, comparison in gaps.items():
+        objective = comparison.values["objective"]
+        best = objective[1] / (1.0 + comparison.values["above_best_known"][1])
+        rule, of_rule = _best_rule(comparison)
+        closed = [
+            estimate_ratios_of_means((start - objective[1])[None], (start - best)[None])[0]
+            for start in (objective[0], of_rule)
+        ]
+        above = estimate_geometric_means((objective[1] / best)[None])[0]
+        cells = [_with_interval(each) for each in (*closed, above)]
+        lines.append(
+            f"| {name} | {cells[0]} | {cells[1]} ({comparison.names[rule]}) | {cells[2]} |"
+        )
+    return [*lines, ""]
+
+
+def _figure(fronts: dict[str, Comparison], policy: str) -> Any:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, (name, comparison) in zip(figure.subplots(1, 2), fronts.items(), strict=True):
+        points, n = _points(comparison), len(_RULES)
+        axes.scatter(*points[:n].T, color="#555555", marker="s", label="fixed rules", zorder=2)
+        axes.plot(*points[n:].T, color="#0072B2", marker="o", label=f"{policy}, lambda", zorder=3)
+        labels: dict[tuple[float, float], list[str]] = {}
+        near = 0.02 * np.ptp(points, axis=0)  # closer ones share a label
+        for rule, point in zip(_RULES, points[:n], strict=True):
+            known = [at for at in labels if (np.abs(point - at) < near).all()]
+            labels.setdefault(known[0] if known else tuple(point.tolist()), []).append(rule)
+        for at, rules in labels.items():
+            right = at[0] > points[:, 0].mean()
+            axes.annotate(
+                ", ".join(rules), at, xytext=(-5 if right else 5, 5), textcoords="offset points",
+                fontsize=8, ha="right" if right else "left",
+            )  # fmt: skip
+        for i in (0, len(LAMBDAS) - 1):
+            axes.annotate(
+                f"{LAMBDAS[i]:g}", points[n + i], xytext=(-4, -12), textcoords="offset points",
+                fontsize=8, color="#0072B2",
+            )  # fmt: skip
+        axes.margins(0.12)
+        axes.set_title(name)
+        axes.set_xlabel("average JCT / bace")
+        axes.set_ylabel("cost / bace")
+        axes.legend(fontsize=8)
+    return figure
+
+
+def main() -> None:
+    """Entry point; see `bace_env.command.run_command`."""
+    run_command(app, "python -m eval.results")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eval import results
+from eval.results import hypervolume, paper_cases, zero_shot_cases
+
+
+def test_the_hypervolume_is_the_area_below_the_corner() -> None:
+    corner = np.array([3.0, 3.0])
+    assert hypervolume(np.array([[1.0, 1.0]]), corner) == 4.0
+    assert hypervolume(np.array([[1.0, 2.0], [2.0, 1.0]]), corner) == 3.0
+    # What is dominated, beyond the corner or twice there adds nothing.
+    more = np.array([[1.0, 2.0], [2.0, 1.0], [2.0, 2.5], [2.0, 1.0], [4.0, 0.0], [0.0, 3.0]])
+    assert hypervolume(more, corner) == 3.0
+
+
+def test_the_papers_settings_and_other_sizes() -> None:
+    cases = {case.title: case.scenario for case in paper_cases()}
+    assert len(cases) == 12
+    assert cases["paper, scale.bandwidth=0.3"].scale.bandwidth == 0.3
+    assert cases["paper, workload.n_jobs=24"].workload.n_jobs == 24
+    assert [len(case.scenario.regions) for case in zero_shot_cases()] == [6, 6, 3, 12]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--policy", "ppo:lambda=1"], "error: --policy: without lambda"),
+        (["--policy", "pp"], "error: policy: unknown name 'pp'"),
+        (["--episodes", "3"], "must be an integer from 10"),
+        (["--out", "no/such.md"], "error: --out no/such.md: no such folder no"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["results", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        results.main()
+    error = capsys.readouterr().err
+    assert caught.value.code == 2
+    assert said in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,292 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bace_env.episodes import Episodes
+from bace_env.errors import ConfigError
+from bace_env.scenario import episode_seed
+
+torch = pytest.importorskip("torch", reason="needs the extra train")
+pytest.importorskip("stable_baselines3", reason="needs the extra train")
+
+from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
+
+from train import ppo  # noqa: E402
+from train.checkpoint import CHECKPOINT, load_checkpoint  # noqa: E402
+from train.config import TrainConfig, make_config  # noqa: E402
+from train.learner import make_env, make_model, train, training_seed  # noqa: E402
+from train.mixture import MixedVecEnv, Setting  # noqa: E402
+from train.teacher import demonstrate  # noqa: E402
+from train.validation import RESERVED_EPISODES, reserved_seeds  # noqa: E402
+from train.vec_env import BatchVecEnv  # noqa: E402
+
+ROOT = Path(__file__).parents[1]
+TINY: dict[str, Any] = {
+    "settings": [["tiny", []], ["tiny", ["regions.cheap.gpus=3"]]],
+    "evaluation_settings": [["tiny", []]],
+    "envs_per_setting": 2,
+    "width": 8,
+    "total_steps": 160,
+    "rollout_steps": 8,
+    "batch_size": 16,
+    "demonstrations": 2,
+    "simulations": 10,
+    "cloning_epochs": 1,
+    "evaluate_every": 64,
+    "checkpoint_every": 32,
+    "evaluation_episodes": 2,
+}
+
+
+def test_no_training_episode_is_one_that_results_are_measured_on() -> None:
+    reserved = reserved_seeds()
+    assert {episode_seed(0, k) for k in range(200)} <= reserved
+    assert len(reserved) == 2 * RESERVED_EPISODES
+    # Seeded as the results are: the worst that could happen. Only the others are played.
+    episodes = Episodes("tiny", batch=2, excluded=reserved)
+    for b in range(2):
+        episodes.seed(b, b)
+    for _ in range(3):
+        episodes.begin(range(2))
+        assert all(episodes.instance(b).seed not in reserved for b in range(2))
+    assert episodes.instance(0).seed == episode_seed(0, RESERVED_EPISODES + 2)
+    for seed in range(50):
+        env = make_config(TINY | {"seed": seed})
+        first = training_seed(env.seed)
+        assert not reserved.intersection(range(first, first + env.envs))
+
+
+def test_the_environments_of_a_run_exclude_the_reserved_episodes() -> None:
+    env = make_env(make_config(TINY))
+    assert all(part.episodes._excluded == reserved_seeds() for part in env.parts)
+
+
+def test_the_cost_weight_is_drawn_per_episode_from_its_seed() -> None:
+    episodes = Episodes("tiny", batch=64, cost_weight=(0.5, 1.5))
+    for b in range(64):
+        episodes.seed(b, 1000 + b)
+    episodes.begin(range(64))
+    weights = [episodes.instance(b).cost_weight for b in range(64)]
+    assert 0.5 <= min(weights) < 0.6 < 1.4 < max(weights) <= 1.5
+    np.testing.assert_allclose(
+        episodes.observations()["globals"][:, 0], [w / (1 + w) for w in weights], rtol=1e-6
+    )
+    episodes.seed(3, 1000 + 40)
+    episodes.begin([3])
+    assert episodes.instance(3).cost_weight == weights[40]
+    # The reward is that of the weight: the return is the negative objective.
+    total, done = np.zeros(64), np.zeros(64, dtype=bool)
+    rng = np.random.default_rng(0)
+    while not done.all():
+        masks = episodes.masks()
+        result = episodes.step(np.array([rng.choice(np.flatnonzero(mask)) for mask in masks]))
+        total += np.where(done, 0.0, result.reward)
+        done |= result.terminated
+    objectives = [episodes.final_info(b)["objective"] for b in range(64)]
+    np.testing.assert_allclose(total, -np.array(objectives), rtol=1e-9)
+
+
+@pytest.mark.parametrize("weight", [(1.0, 0.5), (-0.1, 1.0), (0.0, float("inf")), -1.0])
+def test_a_wrong_cost_weight_is_refused(weight: Any) -> None:
+    with pytest.raises(ConfigError, match="cost_weight: must be"):
+        Episodes("tiny", cost_weight=weight)
+
+
+def test_episodes_go_on_from_a_snapshot() -> None:
+    def walk(env: BatchVecEnv, steps: int, rng: np.random.Generator) -> list[Any]:
+        seen = []
+        for _ in range(steps):
+            masks = env.action_masks()
+            actions = np.array([rng.choice(np.flatnonzero(mask)) for mask in masks])
+            observation, rewards, dones, _ = env.step(actions)
+            seen += [*observation.values(), rewards, dones]
+        return seen
+
+    one, other = (BatchVecEnv(3, "tiny", cost_weight=(0.0, 2.0)) for _ in range(2))
+    one.seed(5)
+    one.reset()
+    walk(one, 7, np.random.default_rng(0))
+    kept = one.snapshot()
+    now = other.restore(kept)
+    for key, array in one.episodes.observations().items():
+        np.testing.assert_array_equal(now[key], array)
+    later = [walk(env, 20, np.random.default_rng(1)) for env in (one, other)]
+    for mine, theirs in zip(*later, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.jit
+def test_a_mixture_is_its_parts_side_by_side() -> None:
+    settings = [Setting("paper"), Setting("physical", ("scale.gpus=0.75",))]
+    mixed = MixedVecEnv(2, settings, cost_weight=0.3)
+    parts = [
+        BatchVecEnv(2, setting.scenario, overrides=setting.overrides, cost_weight=0.3)
+        for setting in settings
+    ]
+    mixed.seed(9)
+    parts[0].seed(9)
+    parts[1].seed(11)
+    observation, alone, rng = mixed.reset(), [p.reset() for p in parts], np.random.default_rng(0)
+    ends = 0
+    for _ in range(40):
+        chosen, actions = [], []
+        for i, own in enumerate(alone):
+            capacity = (own["action_mask"].shape[1] - 1) // 8
+            wide = (observation["action_mask"].shape[1] - 1) // 8
+            np.testing.assert_array_equal(observation["jobs"][2 * i : 2 * i + 2], own["jobs"])
+            both = observation["action_mask"][2 * i : 2 * i + 2]
+            assert (both.sum(1) == own["action_mask"].sum(1)).all()
+            each = np.array([rng.choice(np.flatnonzero(mask)) for mask in own["action_mask"]])
+            chosen.append(each)
+            slot, candidate = each // capacity, each % capacity
+            actions += (slot * wide + candidate).tolist()
+        observation, rewards, dones, infos = mixed.step(np.array(actions))
+        results = [part.step(own) for part, own in zip(parts, chosen, strict=True)]
+        alone = [result[0] for result in results]
+        np.testing.assert_array_equal(rewards, np.concatenate([r[1] for r in results]))
+        np.testing.assert_array_equal(dones, np.concatenate([r[2] for r in results]))
+        for i in np.flatnonzero(dones):
+            ends += 1
+            theirs = results[i // 2][3][i % 2]
+            assert infos[i]["objective"] == theirs["objective"]
+            last = infos[i]["terminal_observation"]
+            assert last["candidates"].shape == observation["candidates"][0].shape
+    assert ends > 3
+
+
+def test_settings_of_other_shapes_are_refused() -> None:
+    with pytest.raises(ConfigError, match="must have as many regions each, got 'fig1'"):
+        MixedVecEnv(1, [Setting("tiny"), Setting("fig1")])
+
+
+def test_the_teacher_plays_what_it_plans_where_the_action_set_has_it() -> None:
+    episodes = Episodes("tiny", batch=4, cost_weight=(0.0, 2.0))
+    for b in range(4):
+        episodes.seed(b, 100 + b)
+    found = demonstrate(episodes, 4, 100, np.random.default_rng(0))
+    assert (found.objective <= 1.05 * found.planned).all()
+    mask = found.observations["action_mask"]
+    assert mask[np.arange(len(mask)), found.actions].all()
+    # The first decision of an episode has all of it to come.
+    first = found.returns[:4]
+    np.testing.assert_allclose(-first, found.objective, rtol=1e-5)
+
+
+def test_sb3_evaluates_the_policy_under_the_mask() -> None:
+    config = make_config(TINY)
+    model = make_model(config, make_env(config))
+    env = BatchVecEnv(4, "tiny", cost_weight=0.3)
+    env.seed(3)
+    returns, _ = evaluate_policy(
+        model, env, n_eval_episodes=8, deterministic=False, return_episode_rewards=True,
+        warn=False,
+    )  # fmt: skip
+    assert len(returns) == 8
+    assert int(env._invalid.sum()) == 0
+    infos: list[Any] = []
+    observation = env.reset()
+    for _ in range(30):
+        actions, _ = model.predict(observation)  # type: ignore[arg-type]
+        observation, _, _, found = env.step(actions)
+        infos += found
+    assert not any(info["invalid_action"] for info in infos)
+
+
+_KILLED = """
+import json, os, signal, sys
+from pathlib import Path
+from train.config import make_config
+from train.learner import train
+
+def advance(what, done, total):
+    if what == "training" and done >= 96:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+train(make_config(json.loads(sys.argv[1])), Path(sys.argv[2]), resume=False, advance=advance)
+"""
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = load_checkpoint(folder / CHECKPOINT)["policy"]
+    return found
+
+
+@pytest.mark.jit
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    config = make_config(TINY)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole.mkdir()
+    killed.mkdir()
+    train(config, whole, resume=False, say=lambda text: None)
+    command = [sys.executable, "-c", _KILLED, json.dumps(TINY), str(killed)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True,
+        text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert load_checkpoint(killed / CHECKPOINT)["steps"] == 96
+    learner = train(config, killed, resume=True, say=lambda text: None)
+    assert learner.num_timesteps == 160
+    mine, theirs = (load_checkpoint(folder / CHECKPOINT) for folder in (whole, killed))
+    for name, tensor in mine["policy"].items():
+        assert torch.equal(tensor, theirs["policy"][name]), name
+    for part, other in zip(mine["env"], theirs["env"], strict=True):
+        for name, tensor in part.items():
+            assert torch.equal(tensor.nan_to_num(), other[name].nan_to_num()), name
+    assert torch.equal(mine["torch_random"], theirs["torch_random"])
+    assert mine["own"]["best_score"] == theirs["own"]["best_score"]
+
+
+def test_a_stop_saves_between_two_rollouts(tmp_path: Path) -> None:
+    def advance(what: str, done: int, total: int) -> None:
+        if what == "training" and done == 64:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    config: TrainConfig = make_config(TINY | {"demonstrations": 0, "checkpoint_every": 10_000})
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path, resume=False, say=said.append, advance=advance)
+    assert load_checkpoint(tmp_path / CHECKPOINT)["steps"] == 96
+    assert any("stopping" in text for text in said)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--resume", "none"], r"error: --resume none: no run: none/run\.json: No such file.*"),
+        (["--resume", "none", "--seed", "3"], r"error: --resume: takes everything from the run.*"),
+        (["--set", "scale.gpus=2"], r"error: --set: changes what --scenario names.*"),
+        (["--scenario", "papr"], r"error: scenario: unknown preset 'papr'.*"),
+        (["--config", "none.toml"], r"error: --config none\.toml: cannot read: No such file.*"),
+        (["--total-steps", "0"], r"error: .*must be an integer from 1.*"),
+        (["--config", "bad.toml"], r"error: batch_size: .*greater than or equal to 1, got 0"),
+        (["--out", "no/such"], r"error: --out no/such: no such folder no"),
+        (["--out", "."], r"error: --out \.: .*"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.toml").write_text("batch_size = 0\n")
+    monkeypatch.setattr(sys, "argv", ["ppo", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        ppo.main()
+    error = capsys.readouterr().err
+    assert caught.value.code == 2
+    assert error.count("\n") == 1
+    assert re.fullmatch(said, error.strip()), error
+    assert sorted(os.listdir(tmp_path)) == ["bad.toml"]
