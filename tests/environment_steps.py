@@ -17,7 +17,7 @@ from bace_env.types import BoolArray, IntArray
 
 #: Policies whose every decision is in the action set.
 #: Those whose placements the action set must hold.
-BUILT_IN = tuple(name for name in REGISTRY if name not in ("random", "search"))
+BUILT_IN = tuple(name for name in REGISTRY if name not in ("random", "search", "ppo"))
 
 Observation = dict[str, np.ndarray[Any, Any]]
 Step = tuple[Observation, float, bool, bool, dict[str, Any]]
