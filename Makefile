@@ -13,7 +13,7 @@ pip_install = log=$$(mktemp) && { $(1) -m pip --disable-pip-version-check instal
 	&& rm "$$log"
 
 .DEFAULT_GOAL := help
-.PHONY: run test lint types nojit wheel-check bench paper assumptions robustness known distance clean help
+.PHONY: run test lint types nojit wheel-check bench train results paper assumptions robustness known distance clean help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -53,6 +53,12 @@ bench: $(STAMP)-core ## run the benchmarks
 	  [ -e "$$script" ] || { echo "benchmarks/ holds no script"; exit 1; }; \
 	  echo "== $$script"; $(PY) "$$script" $(ARGS); \
 	done
+
+train: $(STAMP)-test ## train a scheduler into runs/; shorter: make train ARGS="--total-steps 100000"
+	@$(PY) -m train.ppo $(ARGS)
+
+results: $(STAMP)-test ## measure the learned scheduler anew: docs/results.md
+	@$(PY) -m eval.results $(ARGS)
 
 # Both halves are written elsewhere first: a failure leaves the old document whole.
 robustness: $(STAMP)-core ## regenerate docs/robustness.md and its plots (2 minutes)

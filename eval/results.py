@@ -295,7 +295,7 @@ def _figure(fronts: dict[str, Comparison], policy: str) -> Any:
         axes.scatter(*points[:n].T, color="#555555", marker="s", label="fixed rules", zorder=2)
         axes.plot(*points[n:].T, color="#0072B2", marker="o", label=f"{policy}, lambda", zorder=3)
         labels: dict[tuple[float, float], list[str]] = {}
-        near = 0.02 * np.ptp(points, axis=0)  # closer ones share a label
+        near = 0.05 * np.ptp(points, axis=0)  # closer ones share a label
         for rule, point in zip(_RULES, points[:n], strict=True):
             known = [at for at in labels if (np.abs(point - at) < near).all()]
             labels.setdefault(known[0] if known else tuple(point.tolist()), []).append(rule)

@@ -15,11 +15,10 @@ from bace_env.simulator import WAIT, Action, Placement, View
 from bace_env.trace import Decision, EpisodeTrace
 from bace_env.types import BoolArray, IntArray
 
-#: Policies whose every decision is in the action set: the others draw, search, or weigh prices that
-#: the candidates do not know.
-BUILT_IN = tuple(
-    name for name in REGISTRY if name not in ("random", "search", "bace-forecast", "bace-defer")
-)
+#: Policies whose every decision is in the action set: the others draw, search, weigh prices that
+#: the candidates do not know, or see other slots.
+_OTHERS = ("random", "search", "bace-forecast", "bace-defer", "ppo")
+BUILT_IN = tuple(name for name in REGISTRY if name not in _OTHERS)
 
 Observation = dict[str, np.ndarray[Any, Any]]
 Step = tuple[Observation, float, bool, bool, dict[str, Any]]

@@ -70,11 +70,19 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def restore_checkpoint(content: Mapping[str, Any], model: PPO) -> None:
-    """Put a fresh model of the same settings where the checkpoint was."""
+    """Put a fresh model of the same settings where the checkpoint was.
+
+    Raises:
+        ConfigError: It is of another network.
+    """
     env = model.get_env()
     assert isinstance(env, MixedVecEnv)
-    model.policy.load_state_dict(content["policy"])
-    model.policy.optimizer.load_state_dict(content["optimizer"])
+    try:
+        model.policy.load_state_dict(content["policy"])
+        model.policy.optimizer.load_state_dict(content["optimizer"])
+    except (RuntimeError, KeyError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(f"checkpoint: of another network than this version's: {reason}") from None
     model.num_timesteps = content["steps"]
     model._n_updates = content["updates"]
     model._last_obs = env.restore(
