@@ -22,7 +22,8 @@ from bace_env.simulator import WAIT, Action, Placement, Simulator, View
 from eval.replay import describe, explain_episode
 from eval.rollout import run_episode
 
-SILENT = ("random", "search", "bace-forecast", "bace-defer")  # the last two give no reasons
+#: No heuristics of `Options`: they explain themselves in another way, or not at all.
+SILENT = ("random", "search", "bace-forecast", "bace-defer", "ppo")
 HEURISTICS = [name for name in REGISTRY if name not in SILENT]
 VARIANTS = [
     *HEURISTICS,
