@@ -17,8 +17,8 @@ from eval.known_schedules import FOLDER, RESTARTS, SIMULATIONS_PER_JOB, Known, f
 
 _HELP = """Search for the best schedules known, and store them where `eval.compare --gap` looks.
 
-Without --scenario: every preset, and the settings of the paper's figures. A schedule is replaced
-only by a better one, so it pays to run this again with more simulations.
+Without --scenario: every preset of at most 50 jobs, and the settings of the paper's figures. A
+schedule is replaced only by a better one, so it pays to run this again with more simulations.
 
 \b
 Examples:
@@ -28,6 +28,20 @@ Examples:
 """
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+def searched_settings() -> list[tuple[str, tuple[str, ...]]]:
+    """Presets and overrides whose best schedules are searched for: those of few jobs."""
+    chosen = [("paper", overrides) for overrides in SETTINGS.values()]
+    for name in preset_names():
+        scenario = load_scenario(name)
+        n_jobs = scenario.workload.n_jobs or len(scenario.jobs)
+        if name != "paper" and n_jobs <= _MOST_JOBS:
+            chosen.append((name, ()))
+    return chosen
+
+
+_MOST_JOBS = 50  # a search takes minutes per workload beyond
 
 
 @app.command(help=_HELP)
@@ -65,9 +79,7 @@ def best_known(
     if set_ and not scenario:
         raise ConfigError("--set: needs --scenario")
     chosen = [(name, tuple(set_)) for name in dict.fromkeys(scenario)]
-    if not chosen:
-        chosen = [("paper", overrides) for overrides in SETTINGS.values()]
-        chosen += [(name, ()) for name in preset_names() if name != "paper"]
+    chosen = chosen or searched_settings()
     loaded = [(", ".join((name, *given)), load_scenario(name, given)) for name, given in chosen]
     require_writable("--out", out / "x" if out.is_dir() else out)
     seeds = [episode_seed(seed, episode) for episode in range(episodes)]

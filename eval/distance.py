@@ -9,18 +9,18 @@ from rich.console import Console
 
 from agents.policy import make_policy
 from bace_env.command import integer, run_command
-from bace_env.config import load_scenario, preset_names
+from bace_env.config import load_scenario
 from bace_env.files import require_parent, write_atomically
 from bace_env.scenario import Sampler
 from eval import report
-from eval.claims import SETTINGS
+from eval.best_known import searched_settings
 from eval.command import progress_bar
 from eval.compare import BASELINES
 from eval.experiment import Comparison, Request, run_comparison
 
 _HELP = """How far every policy is from a lower bound and from the best schedule known.
 
-In every preset and every setting of the paper's figures; a Markdown table per setting.
+In every preset of at most 50 jobs and every setting of the paper's figures; a Markdown table each.
 
 \b
 Examples:
@@ -55,10 +55,7 @@ def distance(
     specs = tuple(dict.fromkeys(["bace", *policy, *BASELINES]))
     for spec in specs:
         make_policy(spec)
-    chosen = [("paper", overrides) for overrides in SETTINGS.values()]
-    for name in preset_names():
-        if name != "paper":
-            chosen.append((name, ()))
+    chosen = searched_settings()
     found = []
     with progress_bar() as progress:
         task = progress.add_task("workloads", total=episodes * len(chosen))

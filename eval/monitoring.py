@@ -23,7 +23,8 @@ What happens to the answer:
 - A placement that the true cluster cannot carry is refused; the decision waits until the view can
   differ: the next event, the next late news, or, with noise, another measurement `RETRY_S` later
   (twice as long after each further refusal in a row).
-- WAIT lasts to the next event or the next late news.
+- WAIT lasts to the next event or the next late news; so does a pause, unless it ends before, by the
+  clock that is seen.
 - Where nothing runs and nothing is to arrive, a wait may be due to noise alone. Then, too, the
   cluster is measured again; after `FRUITLESS` attempts in a row the decision is made on the true
   figures. So noise alone deadlocks no run; a policy that would wait for ever on true figures still
@@ -128,6 +129,10 @@ class Monitored:
             return self._wait(view, refused=action.job, measure=True)
         if action is WAIT and not exact:
             return self._wait(view, refused=None, measure=idle)
+        if isinstance(action, Pause) and seen is not view:
+            # Its clock is late; news may come before that.
+            until_s = action.until_s + self.monitoring.delay_s
+            return Pause(min(until_s, self._next_news(view)), action.refused)
         return action
 
     def seen(self, view: View) -> View:
