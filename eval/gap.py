@@ -1,6 +1,7 @@
 """How far from the best: a policy's distance to a lower bound, and to the best schedule known."""
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,10 +10,11 @@ from bace_env.errors import DeadlockError
 from bace_env.instance import Instance
 from bace_env.schema import Scenario
 from bace_env.types import FloatArray
-from eval.bounds import lower_bounds
-from eval.known_schedules import Known, find_schedule, play
 from eval.rollout import run_episode
 from eval.statistics import Estimate, estimate_ratios_of_means
+
+if TYPE_CHECKING:
+    from eval.known_schedules import Known
 
 #: Per-episode metrics of `--gap`: by which share the objective lies above.
 GAPS = ("above_bound", "above_best_known")
@@ -30,7 +32,9 @@ class Yardsticks:
         self._scenario = scenario
 
     @cached_property
-    def _known(self) -> Known:
+    def _known(self) -> "Known":
+        from eval.known_schedules import Known
+
         return Known.load(self._scenario)
 
     def of(self, instance: Instance) -> FloatArray:
@@ -39,6 +43,10 @@ class Yardsticks:
         The best known is that of the package where it has one, else one searched for now. nan
         stands for BACE-Pipe where it deadlocks.
         """
+        # Here, as a comparison without --gap starts faster without them.
+        from eval.bounds import lower_bounds
+        from eval.known_schedules import find_schedule, play
+
         schedule = self._known.schedules.get(instance.seed) or find_schedule(instance)
         try:
             bace = run_episode(instance, make_policy("bace")).objective()
