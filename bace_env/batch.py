@@ -71,21 +71,23 @@ from bace_env.types import (
     allocate_scratch,
 )
 
+_OF_JOBS = ("iterations", "arrival_s")  # fields of Arrays that differ between workloads
+
 
 class World(NamedTuple):
     """All arrays of a batch of B episodes, B in front of each.
 
-    The C clusters are kept once: their tables would else fill the processor's caches B times over.
+    Clusters are kept once each: their tables would else fill the processor's caches B times over.
     """
 
-    arrays: Arrays  # (C, ...), but iterations and arrival_s (B, N)
-    cluster: IntArray  # (B,) which of the C
+    arrays: Arrays  # by cluster, but iterations and arrival_s by episode
+    cluster: IntArray  # (B,) which cluster
     state: State
     orders: Orders
     slots: Slots
     candidates: Candidates  # (B, Q, K): tables that slots share
     prices: FloatArray  # (B, R) a GPU's electricity for an hour, USD
-    idle: Idle  # (C, ...)
+    idle: Idle  # by cluster
     scales: FloatArray  # (B, N_SCALES) see `observation`
     horizon_s: FloatArray  # (B,) absolute
     mask: ByteArray  # (B, Q * K + 1) which actions are valid
@@ -273,26 +275,18 @@ def step_all(
         observe(world, out, b)
 
 
+def _is_same_cluster(one: Arrays, other: Arrays) -> bool:
+    """Whether all but the workload is the very same: a scenario's instances share their arrays."""
+    return all(
+        mine is theirs
+        for name, mine, theirs in zip(Arrays._fields, one, other, strict=True)
+        if name not in _OF_JOBS
+    )
+
+
 def _copied(observation: Observation) -> Observation:
     copies: tuple[Any, ...] = tuple(array.copy() for array in observation)
     return Observation(*copies)
-
-
-def _with_axis(idle: Idle) -> Idle:
-    orders: list[Any] = [field[None] for field in idle.orders]
-    candidates: list[Any] = [field[None] for field in idle.candidates]
-    return Idle(idle.reach[None], Orders(*orders), Candidates(*candidates))
-
-
-def _joined(known: Idle, new: Idle) -> Idle:
-    def appended(fields: NamedTuple, ones: NamedTuple) -> list[Any]:
-        return [np.concatenate([field, one[None]]) for field, one in zip(fields, ones, strict=True)]
-
-    return Idle(
-        np.concatenate([known.reach, new.reach[None]]),
-        Orders(*appended(known.orders, new.orders)),
-        Candidates(*appended(known.candidates, new.candidates)),
-    )
 
 
 class Batch:
@@ -316,22 +310,27 @@ class Batch:
         shares = budget_shares(example.arrays, budgets)
         self.capacity = candidate_capacity(n_regions, shares.size)
         self.sizes = observation_sizes(n_regions, slots, self.capacity)
-        self._clusters = [example.arrays]
+        self._clusters: list[Arrays] = []
 
-        def repeated(one: NamedTuple, times: int = batch) -> list[np.ndarray]:
-            return [np.repeat(np.asarray(field)[None], times, axis=0) for field in one]
+        def repeated(one: NamedTuple) -> list[Any]:
+            """B of each array; what stays zero takes no memory."""
+            arrays = map(np.asarray, one)
+            return [np.zeros((batch, *array.shape), array.dtype) for array in arrays]
 
-        workloads = {name: np.zeros((batch, n_jobs)) for name in ("iterations", "arrival_s")}
+        profile_tables = allocate_candidates(example.arrays.k_star.size, self.capacity)
         self.world = World(
-            # It holds an array where that of an episode holds a scalar: hence the ignored type.
-            arrays=Arrays(*repeated(example.arrays, 1))._replace(**workloads),  # type: ignore[arg-type]
+            arrays=Arrays(*repeated(example.arrays)),
             cluster=np.zeros(batch, np.int64),
             state=State(*repeated(allocate_state(n_regions, n_jobs))),
             orders=Orders(*repeated(allocate_orders(n_regions))),
             slots=Slots(*repeated(allocate_slots(slots))),
             candidates=Candidates(*repeated(allocate_candidates(slots, self.capacity))),
             prices=np.zeros((batch, n_regions)),
-            idle=_with_axis(explore_idle(example.arrays, shares)),
+            idle=Idle(
+                reach=np.zeros((batch, example.arrays.k_star.size), np.int64),
+                orders=Orders(*repeated(allocate_orders(n_regions))),
+                candidates=Candidates(*repeated(profile_tables)),
+            ),
             scales=np.ones((batch, N_SCALES)),
             horizon_s=np.full(batch, np.inf),
             mask=np.zeros((batch, self.sizes["action_mask"]), np.int8),
@@ -339,6 +338,7 @@ class Batch:
             scratch=allocate_scratch(n_regions, n_jobs, example.arrays.k_star.size),
             heap=np.zeros((3, n_jobs)),
         )
+        self._put_cluster(0, example.arrays)
         self.world.scales[:, ALL_GPUS:] = cluster_scales(example.arrays)
         self._observation = self._fresh()
         self._given_away = False
@@ -349,10 +349,15 @@ class Batch:
     @property
     def observation(self) -> Observation:
         """The present observations: the caller's own, nothing writes into them any more."""
-        if self._given_away:
-            self._observation = _copied(self._observation)
+        self._take_back()
         self._given_away = True
         return self._observation
+
+    def _take_back(self) -> None:
+        """Have arrays of our own again, with the same content."""
+        if self._given_away:
+            self._observation = _copied(self._observation)
+            self._given_away = False
 
     def state(self, b: int) -> State:
         """The state of row b, as live views."""
@@ -373,7 +378,7 @@ class Batch:
 
         `horizon_s` counts from its first arrival.
         """
-        if arrays.comp_s is not self._clusters[self.world.cluster[b]].comp_s:
+        if not _is_same_cluster(arrays, self._clusters[self.world.cluster[b]]):
             self._change_cluster(b, arrays)
         self.load_jobs(b, arrays.iterations, arrays.arrival_s, cost_weight, horizon_s)
 
@@ -393,25 +398,31 @@ class Batch:
         world.horizon_s[b] = arrival_s[0] + horizon_s
 
     def _change_cluster(self, b: int, arrays: Arrays) -> None:
-        known = [cluster.comp_s is arrays.comp_s for cluster in self._clusters]
-        if not any(known):
-            world, known = self.world, [*known, True]
-            own = {name: getattr(world.arrays, name) for name in ("iterations", "arrival_s")}
-            joined: list[Any] = [
-                field if name in own else np.concatenate([field, np.asarray(new)[None]])
-                for name, field, new in zip(Arrays._fields, world.arrays, arrays, strict=True)
-            ]
-            idle = _joined(world.idle, explore_idle(arrays, world.budgets))
-            self.world = world._replace(arrays=Arrays(*joined), idle=idle)
-            self._clusters.append(arrays)
-        self.world.cluster[b] = known.index(True)
+        known = [_is_same_cluster(arrays, cluster) for cluster in self._clusters]
+        if any(known):
+            c = known.index(True)
+        else:
+            others = set(np.delete(self.world.cluster, b).tolist())
+            c = next(c for c in range(len(known) + 1) if c not in others)  # below B
+            self._put_cluster(c, arrays)
+        self.world.cluster[b] = c
         self.world.scales[b, ALL_GPUS:] = cluster_scales(arrays)
+
+    def _put_cluster(self, c: int, arrays: Arrays) -> None:
+        idle, mine = explore_idle(arrays, self.world.budgets), self.world.idle
+        every: Any = self.world.arrays
+        for name in Arrays._fields:
+            if name not in _OF_JOBS:
+                getattr(every, name)[c] = getattr(arrays, name)
+        mine.reach[c] = idle.reach
+        for targets, sources in ((mine.orders, idle.orders), (mine.candidates, idle.candidates)):
+            for target, source in zip(targets, sources, strict=True):
+                target[c] = source
+        self._clusters[c : c + 1] = [arrays]
 
     def restart(self, rows: IntArray) -> None:
         """Begin the episodes that `load` has put into these rows."""
-        if self._given_away:
-            self._observation = _copied(self._observation)
-            self._given_away = False
+        self._take_back()
         restart_rows(self.world, self._observation, rows)
 
     def show(self, b: int, state: State) -> Observation:
@@ -424,9 +435,7 @@ class Batch:
         return self.peek(b)
 
     def _observe(self, rows: IntArray) -> None:
-        if self._given_away:
-            self._observation = _copied(self._observation)
-            self._given_away = False
+        self._take_back()
         observe_rows(self.world, self._observation, rows)
 
     def snapshot(self) -> dict[str, np.ndarray]:
@@ -454,7 +463,7 @@ class Batch:
         """One step of all: reward terms `(B, 2)`, codes `(B,)`, invalid `(B,)`."""
         terms = np.empty((actions.size, 2))
         codes, invalid = np.empty(actions.size, np.int64), np.empty(actions.size, np.bool_)
-        if self._given_away:
+        if self._given_away:  # all rows are written anew: no need to copy
             self._observation = self._fresh()
             self._given_away = False
         step_all(self.world, self._observation, actions, terms, codes, invalid)

@@ -1,6 +1,7 @@
 """The vector environment: B single ones step by step, each row for itself."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -225,6 +226,31 @@ def test_rows_may_hold_different_clusters_of_one_shape() -> None:
             batch.step(actions)
             for solo, action in zip(solos, actions.tolist(), strict=True):
                 solo.step(action)
+
+
+def test_a_row_takes_clusters_that_share_their_job_tables() -> None:
+    """As a monitored policy meets them: the same jobs, other bandwidths and prices each time."""
+    links = np.array([[0.0, 4.0], [4.0, 0.0]])
+    jobs = [(0.0, 0, 3.0), (0.0, 1, 5.0), (7.0, 0, 8.0)]
+    comp_s = [np.array([3.0, 1.5, 1.0]), np.array([2.0, 1.2])]
+    first = make_instance([2, 3], comp_s, jobs, links=links)
+    batch, rng = Batch(first, 2, slots=2), np.random.default_rng(0)
+    for turn in range(6):
+        noisy = [
+            first.arrays._replace(
+                link_bytes_per_s=links * rng.uniform(0.1, 2.0),
+                price_usd_per_kwh=first.arrays.price_usd_per_kwh * rng.uniform(0.5, 2.0),
+            )
+            for _ in range(2)
+        ]
+        rows = [turn % 2] if turn < 4 else [0, 1]
+        for b, arrays in zip(rows, noisy, strict=False):
+            batch.load(b, arrays, first.cost_weight)
+        batch.restart(np.array(rows))
+        for b, arrays in zip(rows, noisy, strict=False):
+            solo = Solo(replace(first, arrays=arrays), slots=2)
+            for mine, other in zip(batch.peek(b), solo.batch.peek(0), strict=True):
+                assert np.array_equal(mine, other)
 
 
 @pytest.mark.parametrize("arguments", ALL)
