@@ -54,6 +54,7 @@ _STATE_PER_JOB = (
     "status", "start_s", "finish_s", "path_length", "path", "alloc", "job_iteration_s",
     "job_bytes_per_s", "energy_kwh", "cost_usd",
 )  # fmt: skip
+_MOST_CANDIDATES = 500  # placements tried per decision
 _HOT, _COLD = 0.03, 0.0005  # temperatures, in units of the value to improve
 
 
@@ -324,11 +325,12 @@ class Search:
         if is_new or not kept:
             made += planner.try_bases()
         self._planner, self._instance = planner, view.instance
-        budget = settings.simulations if settings.ms <= 0 else 10**9
-        made += planner.try_candidates(view, self._base, min(budget // 2, 500))
-        if settings.ms <= 0:
-            planner.improve(self._rng.random((max(budget - made, 0), 9)))
-        while settings.ms > 0 and (perf_counter() - started) * 1000 < settings.ms:
+        by_time = settings.ms > 0
+        most = _MOST_CANDIDATES if by_time else min(settings.simulations // 2, _MOST_CANDIDATES)
+        made += planner.try_candidates(view, self._base, most)
+        if not by_time:
+            planner.improve(self._rng.random((max(settings.simulations - made, 0), 9)))
+        while by_time and (perf_counter() - started) * 1000 < settings.ms:
             planner.improve(self._rng.random((100, 9)))
         return planner.next_action()
 
