@@ -206,25 +206,35 @@ def find_many(
 ) -> dict[int, Schedule]:
     """`find_schedule` of many workloads; the result does not depend on `workers`."""
     known = {} if start is None else start.schedules
-    tasks = [(scenario, seed, simulations_per_job, restarts, known.get(seed)) for seed in seeds]
+    starts = [(seed, known.get(seed)) for seed in seeds]
+    size = max(1, len(starts) // (8 * workers)) if workers > 1 else 1
+    chunks = [starts[i : i + size] for i in range(0, len(starts), size)]
+    search = partial(_find_chunk, Sampler(scenario), simulations_per_job, restarts)
     found = {}
     with worker_pool(workers) as pool:
-        run = map if pool is None else partial(pool.map, chunksize=max(1, len(seeds) // 16))
-        for seed, schedule in run(_find_one, tasks):
-            found[seed] = schedule
-            on_seed()
+        run = map if pool is None else pool.map
+        for done in run(search, chunks):
+            for seed, schedule in done:
+                found[seed] = schedule
+                on_seed()
     return found
 
 
-_SAMPLERS: dict[str, Sampler] = {}  # of this process
-
-
-def _find_one(task: tuple[Scenario, int, int, int, Schedule | None]) -> tuple[int, Schedule]:
-    scenario, seed, simulations_per_job, restarts, start = task
-    sampler = _SAMPLERS.setdefault(scenario.fingerprint(), Sampler(scenario))
-    return seed, find_schedule(
-        sampler.draw(seed),
-        simulations_per_job=simulations_per_job,
-        restarts=restarts,
-        start=start,
-    )
+def _find_chunk(
+    sampler: Sampler,
+    simulations_per_job: int,
+    restarts: int,
+    starts: Sequence[tuple[int, Schedule | None]],
+) -> list[tuple[int, Schedule]]:
+    return [
+        (
+            seed,
+            find_schedule(
+                sampler.draw(seed),
+                simulations_per_job=simulations_per_job,
+                restarts=restarts,
+                start=start,
+            ),
+        )
+        for seed, start in starts
+    ]
