@@ -5,34 +5,30 @@ One core, CPU time, 8 jobs on 6 regions (`paper`) unless said otherwise.
 
 import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
+import core  # noqa: F401 - first: puts the checkout on the path
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from agents.heuristic import heuristic_options  # noqa: E402
-from agents.policy import make_policy  # noqa: E402
-from agents.schedule import (  # noqa: E402
+from agents.heuristic import heuristic_options
+from agents.policy import make_policy
+from agents.schedule import (
     allocate_sequence,
     copy_state,
     objective_scales,
     play_policy,
 )
-from agents.search import PORTFOLIO, Planner  # noqa: E402
-from bace_env.config import load_scenario  # noqa: E402
-from bace_env.instance import Instance  # noqa: E402
-from bace_env.kernels import allocate_state, reset  # noqa: E402
-from bace_env.scenario import Sampler  # noqa: E402
-from bace_env.types import allocate_scratch  # noqa: E402
-from eval.bounds import lower_bounds  # noqa: E402
-from eval.known_schedules import find_schedule  # noqa: E402
-from eval.rollout import run_episode  # noqa: E402
+from agents.search import PORTFOLIO, Planner
+from bace_env.config import load_scenario
+from bace_env.instance import Instance
+from bace_env.kernels import allocate_state, reset
+from bace_env.scenario import Sampler
+from bace_env.types import allocate_scratch
+from eval.bounds import lower_bounds
+from eval.known_schedules import find_schedule
+from eval.rollout import run_episode
 
 
 def seconds(run: Callable[[], object]) -> float:
