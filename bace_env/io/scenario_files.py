@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pandas as pd
 import tomli_w
 
-from bace_env.config import parse_scenario, read_scenario, read_text, with_files
+from bace_env.config import parse_scenario, read_scenario, with_files
 from bace_env.errors import ConfigError, ResultExistsError
 from bace_env.files import require_parent, write_atomically
 from bace_env.io.jobs import Trace
@@ -48,12 +48,7 @@ class Draft:
         Raises:
             ConfigError: It is no valid scenario.
         """
-        label, data = read_scenario(base)
-        folder = Path(base).parent if Path(label).suffix else Path()
-
-        def read(name: str) -> str:
-            return read_text(folder / name, f"scenario {label}: ")
-
+        label, data, read = read_scenario(base)
         expanded = with_files(data, label, read)
         parse_scenario(expanded, label)
         draft = cls(_without_none(data))
