@@ -152,13 +152,13 @@ def _number_problems(
         for r, p in zip(path, kw, strict=True)
     )
     # Positive and negative prices may cancel; a short job late in time is a difference of times.
-    scale = highest * (duration + 4 * np.finfo(float).eps / _RELATIVE * finish)
+    late = duration + 4 * np.finfo(float).eps / _RELATIVE * finish
     expected = {
         "iteration_s": (iteration_s, iteration_s),
         "finish_s": (finish, finish),
         "bytes_per_s": (need if hops else 0.0, need),
         "energy_kwh": (sum(kw) * duration / 3600, sum(kw) * duration / 3600),
-        "cost_usd": (cost, scale + egress),
+        "cost_usd": (cost, highest * late + egress),
     }
     if "carbon_time_s" in regions[0]:
         grams = sum(
@@ -168,7 +168,6 @@ def _number_problems(
         rate = sum(
             p * max(regions[r]["carbon_g_per_kwh"]) / 3.6e6 for r, p in zip(path, kw, strict=True)
         )
-        late = duration + 4 * np.finfo(float).eps / _RELATIVE * finish
         expected["carbon_kg"] = (grams / 1000, rate * late)
     return [
         f"{job['name']}: {field} must be {value!r}, got {job[field]!r}"

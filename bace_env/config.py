@@ -45,12 +45,7 @@ def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario
     Raises:
         ConfigError: With the problems found, each with the full path of its field and the value.
     """
-    label, data = read_scenario(source)
-    folder = Path(source).parent if Path(label).suffix else Path()
-
-    def read(name: str) -> str:
-        return read_text(folder / name, f"scenario {label}: ")
-
+    label, data, read = read_scenario(source)
     data = with_files(data, label, read)
     for override in overrides:
         _apply(data, override)
@@ -59,8 +54,8 @@ def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario
     return parse_scenario(data, label)
 
 
-def read_scenario(source: str | Path) -> tuple[str, dict[str, Any]]:
-    """What to call a scenario in messages, and its tables as they stand in the file."""
+def read_scenario(source: str | Path) -> tuple[str, dict[str, Any], Callable[[str], str]]:
+    """What to call a scenario in messages, its tables as they stand, and a reader of its files."""
     label, text = _read(source)
     try:
         data = json.loads(text) if label.endswith(".json") else tomllib.loads(text)
@@ -69,7 +64,8 @@ def read_scenario(source: str | Path) -> tuple[str, dict[str, Any]]:
         raise ConfigError(f"scenario {label}: not valid {kind}: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"scenario {label}: must be a table of tables, got {data!r:.80}")
-    return label, data
+    folder = Path(source).parent if Path(label).suffix else Path()
+    return label, data, lambda name: read_text(folder / name, f"scenario {label}: ")
 
 
 def with_files(

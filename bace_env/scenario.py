@@ -7,22 +7,19 @@ from typing import Any
 import numpy as np
 
 from bace_env import pipeline, transformer
+from bace_env.arrivals import bursty_times, diurnal_times
 from bace_env.candidates import hostable
 from bace_env.errors import ConfigError
-from bace_env.generators import generate
 from bace_env.instance import Instance
 from bace_env.schema import (
-    CarbonSeries,
     Dataset,
-    Generator,
     Job,
     LanguageModel,
     Measured,
-    PriceSeries,
     Scenario,
-    Series,
     Window,
 )
+from bace_env.series import SeriesSteps, series_steps
 from bace_env.types import Arrays, FloatArray, StepSeries
 
 _BYTES_PER_GBIT = 1e9 / 8
@@ -77,9 +74,9 @@ class Sampler:
         gpus = _scaled_gpus(scenario)
         link_bytes_per_s, link_latency_s = _links(scenario)
         models = {model.name: model for model in scenario.models}
-        prices = [_price_steps(region.price_usd_per_kwh) for region in scenario.regions]
+        prices = [series_steps(region.price_usd_per_kwh) for region in scenario.regions]
         carbon = [
-            _carbon_steps(region.carbon_g_per_kwh)
+            series_steps(region.carbon_g_per_kwh)
             for region in scenario.regions
             if region.carbon_g_per_kwh is not None
         ]
@@ -205,62 +202,6 @@ class Sampler:
 
 
 _DATASETS, _ARRIVALS, _STATES, _THINNED, _COST_WEIGHT = range(5)  # sources of randomness
-_DAY_S = 86400.0
-
-
-def bursty_times(
-    rng: np.random.Generator, passed_s: FloatArray, factor: float, share: float, burst_s: float
-) -> FloatArray:
-    """Arrivals of a Markov-modulated Poisson process of two states, `(n,)`.
-
-    In bursts jobs come `factor` times as often as on the mean, else (1 - share * factor) /
-    (1 - share) times. Bursts last exponentially long, `burst_s` on the mean, and take `share` of
-    the time; so do the calms between them, and time 0 lies anywhere. A Poisson process of the mean
-    rate is stretched accordingly.
-
-    Args:
-        rng: Draws when bursts begin and end.
-        passed_s: Arrivals of a Poisson process of the mean rate, ascending, `(n,)`.
-        factor: Rate in a burst over the mean rate; factor * share <= 1.
-        share: Of the time that bursts take.
-        burst_s: Mean length of a burst.
-    """
-    speeds = np.array([(1 - share * factor) / (1 - share), factor])
-    means = np.array([burst_s * (1 - share) / share, burst_s])
-    state = int(rng.random() < share)
-    ends, reached = [np.zeros(1)], [np.zeros(1)]  # time, and the Poisson process's, at each change
-    while reached[-1][-1] < passed_s[-1]:
-        states = (state + np.arange(256)) % 2
-        lengths = rng.exponential(size=256) * means[states]
-        ends.append(ends[-1][-1] + np.cumsum(lengths))
-        reached.append(reached[-1][-1] + np.cumsum(lengths * speeds[states]))
-    return np.interp(passed_s, np.concatenate(reached), np.concatenate(ends))
-
-
-def diurnal_times(
-    rng: np.random.Generator, gap_s: float, n: int, amplitude: float, peak_s: float
-) -> FloatArray:
-    """Arrivals of a Poisson process whose rate swings over the day, by thinning, `(n,)`.
-
-    The rate is (1 + amplitude * cos(2 pi (t - peak) / 24 h)) / gap. Candidates come at the highest
-    rate, and each stays with the probability rate / highest rate (Lewis and Shedler 1979).
-
-    Args:
-        rng: Draws candidates and who stays.
-        gap_s: Mean time between arrivals over whole days.
-        n: Number of arrivals.
-        amplitude: From 0 to 1.
-        peak_s: When in the day they are most frequent.
-    """
-    found: list[FloatArray] = []
-    now_s, count = 0.0, 0
-    while count < n:
-        draws = rng.random((n, 2))
-        times = now_s - np.cumsum(np.log1p(-draws[:, 0])) * (gap_s / (1 + amplitude))
-        rate = 1 + amplitude * np.cos(2 * np.pi * (times - peak_s) / _DAY_S)
-        found.append(times[draws[:, 1] * (1 + amplitude) < rate])
-        now_s, count = float(times[-1]), count + found[-1].size
-    return np.concatenate(found)[:n]
 
 
 def _window_s(window: Window, arrival_s: FloatArray) -> tuple[float, float]:
@@ -376,70 +317,7 @@ def _links(scenario: Scenario) -> tuple[FloatArray, FloatArray]:
     return gbps * (scenario.scale.bandwidth * _BYTES_PER_GBIT), latency_ms / 1000.0
 
 
-@dataclass(frozen=True)
-class _Steps:
-    """A price (USD/kWh) or carbon intensity (g/kWh) from time 0 on, as the kernels take it."""
-
-    times_s: FloatArray  # (T,) start of each step, first 0
-    values: FloatArray  # (T,)
-    period_s: float  # inf: does not repeat
-    end_s: float  # inf: known for ever
-    mean: float  # over time
-    mean_size: float  # of the absolute value
-
-    def cumulative(self) -> FloatArray:
-        """Integral from 0 to the start of each step, `(T,)`."""
-        areas = self.values[:-1] * np.diff(self.times_s)
-        return np.concatenate([[0.0], np.cumsum(areas)])
-
-
-def _price_steps(price: float | PriceSeries | Generator) -> _Steps:
-    if isinstance(price, Generator):
-        price = PriceSeries.model_construct(values=generate(price), beyond=price.beyond)
-    elif not isinstance(price, PriceSeries):
-        price = PriceSeries(values=[price], beyond="hold")
-    return _steps(price, price.usd_per_kwh())
-
-
-def _carbon_steps(carbon: float | CarbonSeries | Generator) -> _Steps:
-    if isinstance(carbon, Generator):
-        carbon = CarbonSeries.model_construct(values=generate(carbon), beyond=carbon.beyond)
-    elif not isinstance(carbon, CarbonSeries):
-        carbon = CarbonSeries(values=[carbon], beyond="hold")
-    return _steps(carbon, carbon.values)
-
-
-def _steps(price: Series, in_our_unit: list[float]) -> _Steps:
-    values, step_s = np.array(in_our_unit), 3600.0 * price.step_h
-    skipped = math.floor(price.offset_h / price.step_h + 1e-9)
-    past_s = 3600.0 * price.offset_h - skipped * step_s  # of the step in force at 0
-    past_s = past_s if past_s > 1e-6 * step_s else 0.0
-    repeats = price.beyond == "repeat" and values.size > 1
-    values = np.roll(values, -skipped) if price.beyond == "repeat" else values[skipped:]
-    length_s = values.size * step_s
-    weights = np.ones(values.size)
-    if past_s > 0 and not repeats:
-        weights[0] -= past_s / step_s
-    times_s: FloatArray = np.arange(values.size) * np.float64(step_s)
-    times_s[1:] -= past_s
-    if past_s > 0 and repeats:  # what of the first step had passed comes at the end of the period
-        times_s, values = np.append(times_s, length_s - past_s), np.append(values, values[0])
-        weights = np.append(weights, past_s / step_s)
-        weights[0] -= past_s / step_s
-    even = past_s == 0
-    return _Steps(
-        times_s=times_s,
-        values=values,
-        period_s=length_s if repeats else np.inf,
-        end_s=length_s - past_s if price.beyond == "error" else np.inf,
-        mean=float(values.mean() if even else np.average(values, weights=weights)),
-        mean_size=float(
-            np.abs(values).mean() if even else np.average(np.abs(values), weights=weights)
-        ),
-    )
-
-
-def _price_arrays(scenario: Scenario, steps: list[_Steps]) -> dict[str, Any]:
+def _price_arrays(scenario: Scenario, steps: list[SeriesSteps]) -> dict[str, Any]:
     kw = _kw_per_gpu(scenario)
     n, longest = len(steps), max(price.values.size for price in steps)
     times = np.full((n, longest), np.inf)
@@ -463,7 +341,7 @@ def _price_arrays(scenario: Scenario, steps: list[_Steps]) -> dict[str, Any]:
     }
 
 
-def _reference_price(kw: FloatArray, steps: list[_Steps]) -> float:
+def _reference_price(kw: FloatArray, steps: list[SeriesSteps]) -> float:
     """USD per GPU-second at the lowest time-mean price; see `Instance.cost_ref_usd`."""
     lowest = min(k * price.mean for k, price in zip(kw, steps, strict=True))
     if lowest <= 0:

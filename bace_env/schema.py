@@ -1,6 +1,6 @@
 """The pydantic models of a scenario file: fields, units in their names, and what must agree.
 
-`bace_env.config` loads them; `bace_env.scenario` converts the units once.
+`bace_env.config` loads them; `bace_env.scenario` (and `series`) convert the units once.
 """
 
 import difflib
@@ -94,13 +94,17 @@ class Series(_Model):
             )
         return self
 
+    def per_kwh(self) -> list[float]:
+        """The values in the unit of the region's field: USD/kWh or g/kWh."""
+        return self.values
+
 
 class PriceSeries(Series):
     """An electricity price that changes in time."""
 
     unit: PriceUnit = "USD/kWh"
 
-    def usd_per_kwh(self) -> list[float]:
+    def per_kwh(self) -> list[float]:
         """The values in USD/kWh."""
         divisor = 1000.0 if self.unit == "USD/MWh" else 1.0
         return [value / divisor for value in self.values]

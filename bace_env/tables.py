@@ -29,6 +29,8 @@ _KINDS: dict[str, Callable[[str], Any]] = {
 }
 _KIND_NAMES: dict[object, str] = {int: "a whole number", float: "a number"}
 _SECOND = timedelta(seconds=1)
+#: How an instant in UTC is written, in series files and for people.
+UTC_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class TimedSeries(NamedTuple):
@@ -160,5 +162,5 @@ def format_series(series: Mapping[str, TimedSeries]) -> str:
         for j, value in enumerate(values):
             row = cells.setdefault(first + timedelta(seconds=j * step_s), [""] * len(names))
             row[i] = repr(float(value))
-    rows = ([f"{at:%Y-%m-%dT%H:%M:%SZ}", *cells[at]] for at in sorted(cells))
+    rows = ([f"{at:{UTC_FORMAT}}", *cells[at]] for at in sorted(cells))
     return format_table(["utc", *names], rows)

@@ -33,7 +33,7 @@ class Steps:
 
     def integral(self) -> float:
         """Of the value from 0 to the end: value * s."""
-        return float(self._integral_to(np.array([self.end_s]))[0])
+        return float(self.cumulative(np.array([self.end_s]))[0])
 
     def at(self, time_s: FloatArray) -> FloatArray:
         """The values in force at these times."""
@@ -43,15 +43,12 @@ class Steps:
     def means(self, edges_s: FloatArray) -> FloatArray:
         """Exact mean between each two of the ascending edges, shape `(len(edges_s) - 1,)`."""
         widths = np.diff(edges_s)
-        areas = np.diff(self._integral_to(edges_s))
+        areas = np.diff(self.cumulative(edges_s))
         empty = widths <= 0.0
         return np.where(empty, self.at(edges_s[:-1]), areas / np.where(empty, 1.0, widths))
 
     def cumulative(self, time_s: FloatArray) -> FloatArray:
         """Integral from 0 to each of these times: value * s."""
-        return self._integral_to(time_s)
-
-    def _integral_to(self, time_s: FloatArray) -> FloatArray:
         widths = np.diff(np.append(self.time_s, self.end_s))
         before = np.concatenate([[0.0], np.cumsum(self.value * widths)])
         step = np.maximum(np.searchsorted(self.time_s, time_s, side="right") - 1, 0)

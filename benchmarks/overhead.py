@@ -111,15 +111,15 @@ def decision_times(sampler: Sampler, name: str) -> list[int]:
 
 def table(found: dict[tuple[int, int], dict[str, float]]) -> list[list[str]]:
     """Heading and rows."""
-    rows = [["regions", "jobs", *(f"{p} (us)" for p in POLICIES), "state (B)", "of it links (B)"]]
-    rows[0] += ["packing (us)"]
-    rows[0].insert(3, "scattered (us)")
+    sizes = ["state (B)", "of it links (B)", "packing (us)"]
+    times = [f"{policy} (us)" for policy in POLICIES]
+    rows = [["regions", "jobs", times[0], "scattered (us)", *times[1:], *sizes]]
     for (jobs, regions), values in found.items():
-        row = [str(regions), f"{jobs:,}"]
-        row += [f"{values[f'{p} p50']:.0f} / {values[f'{p} p99']:.0f}" for p in POLICIES]
-        row.insert(3, f"{values['scattered']:.0f}")
-        row += [f"{sum(values[f] for f in FIELDS):,.0f}", f"{values['reserved bandwidth']:,.0f}"]
-        rows.append([*row, f"{values['collect']:.0f}"])
+        times = [f"{values[f'{p} p50']:.0f} / {values[f'{p} p99']:.0f}" for p in POLICIES]
+        sizes = [f"{sum(values[f] for f in FIELDS):,.0f}", f"{values['reserved bandwidth']:,.0f}"]
+        sizes.append(f"{values['collect']:.0f}")
+        scattered = f"{values['scattered']:.0f}"
+        rows.append([str(regions), f"{jobs:,}", times[0], scattered, *times[1:], *sizes])
     return rows
 
 
@@ -185,8 +185,9 @@ def draw(found: dict[tuple[int, int], dict[str, float]], path: Path) -> None:
                 top.plot(sizes, line, style, color=colour, marker=shape, label=f"{policy}, {share}")
         scattered = [v["scattered"] for v in values]
         top.plot(sizes, scattered, "--", color=colours[3], marker="D", label="bace, scattered")
-        shown = {"free GPUs, prices (each)": "prices", "links": "reserved bandwidth"}
-        shown["queue"] = "queue"
+        shown = {
+            "free GPUs, prices (each)": "prices", "links": "reserved bandwidth", "queue": "queue",
+        }  # fmt: skip
         for (name, field), colour, shape in zip(shown.items(), colours, shapes, strict=False):
             bottom.plot(sizes, [v[field] for v in values], color=colour, marker=shape, label=name)
         total = [sum(v[f] for f in FIELDS) for v in values]

@@ -33,16 +33,18 @@ def measure(policy: str, n_jobs: int, load: float) -> dict[str, float]:
 
     from agents.policy import make_policy
     from bace_env.config import load_scenario
+    from bace_env.instance import Instance
     from bace_env.scenario import build_instance
     from eval.metrics import episode_metrics
     from eval.rollout import run_episode
 
-    def scenario(n: int) -> object:
-        return load_scenario(PRESET, [f"workload.n_jobs={n}", f"workload.load={load}"])
+    def workload(n: int) -> Instance:
+        fields = [f"workload.n_jobs={n}", f"workload.load={load}"]
+        return build_instance(load_scenario(PRESET, fields), 0)
 
-    run_episode(build_instance(scenario(20), 0), make_policy(policy))  # type: ignore[arg-type]
+    run_episode(workload(20), make_policy(policy))
     before = time.perf_counter()
-    instance = build_instance(scenario(n_jobs), 0)  # type: ignore[arg-type]
+    instance = workload(n_jobs)
     built, cpu = time.perf_counter(), time.process_time()
     trace = run_episode(instance, make_policy(policy))
     replayed, cpu = time.perf_counter(), time.process_time() - cpu

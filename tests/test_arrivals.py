@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bace_env.arrivals import bursty_times, diurnal_times
 from bace_env.config import load_scenario, parse_scenario
 from bace_env.errors import ConfigError
-from bace_env.scenario import Sampler, build_instance, bursty_times, diurnal_times
+from bace_env.scenario import Sampler, build_instance
 
 #: One region of 4 GPUs, one model whose job of I iterations takes I hours on one GPU and 0.75 I on
 #: two: t_iter = 2 * (k t + (M - 1) t), M = 1; w_j = min over k of k E(k) = I GPU-hours.

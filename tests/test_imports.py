@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise, permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import networkx as nx
 import numpy as np
@@ -140,7 +140,9 @@ def test_standardized_prices(file: str, column: str, negative: int, start: str) 
 
 def test_processed_prices_of_germany() -> None:
     path = excerpt("prices/processed/DE-LU_electricity_prices_2021.csv")
-    options = {"tz": "Europe/Berlin", "usd_rate": 1.0, "nonexistent": "drop", "ambiguous": "infer"}
+    options: dict[str, Any] = {
+        "tz": "Europe/Berlin", "usd_rate": 1.0, "nonexistent": "drop", "ambiguous": "infer",
+    }  # fmt: skip
     # Three windows of days with months between them that the excerpt leaves out.
     windows = [
         ("2021-03-01T00:00:00+01:00", "2021-04-01T00:00:00+02:00", 743, 27),
@@ -149,7 +151,7 @@ def test_processed_prices_of_germany() -> None:
     ]
     negatives = 0
     for since, until, values, negative in windows:
-        part = SeriesOptions(since=since, until=until, **options)  # type: ignore[arg-type]
+        part = SeriesOptions(since=since, until=until, **options)
         report = read_series("sustain-cluster", [path], part).report
         (entry,) = report.coverage
         assert (entry["values"], entry["filled"], entry["negative"]) == (values, 0, negative)
@@ -160,7 +162,7 @@ def test_processed_prices_of_germany() -> None:
         assert report.found.get("times out of order", 0) == (1 if values == 745 else 0)
     assert negatives == 39
     with pytest.raises(ConfigError, match="steps without a value: 5112 in 2 gaps"):
-        read_series("sustain-cluster", [path], SeriesOptions(**options))  # type: ignore[arg-type]
+        read_series("sustain-cluster", [path], SeriesOptions(**options))
 
 
 def test_processed_prices_of_texas_mix_two_offsets() -> None:
@@ -184,8 +186,9 @@ def test_citylearn_and_carbon() -> None:
     assert len(found.series[0][1].values) == 200
     assert set(found.series[0][1].values) == {0.22, 0.4, 0.54}
     path = excerpt("carbon/DE-LU_2024_hourly_head336.csv")
-    for basis, first in (("direct", 133.1), ("lca", 177.74)):
-        found = read_series("carbon", [path], SeriesOptions(basis=basis))  # type: ignore[arg-type]
+    cases: list[tuple[Literal["direct", "lca"], float]] = [("direct", 133.1), ("lca", 177.74)]
+    for basis, first in cases:
+        found = read_series("carbon", [path], SeriesOptions(basis=basis))
         assert len(found.series[0][1].values) == 336
         assert found.series[0][1].values[0] == first
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine
 from import_command import ImportCommand
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from bace_env.config import load_scenario
 from bace_env.io.__main__ import _ABOUT, app
@@ -62,17 +64,15 @@ def test_the_python_of_the_reference_runs(
 def test_the_reference_has_every_format_and_option() -> None:
     for name in _ABOUT:
         assert f"`{name}`" in REFERENCE, name
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
     options = {
         option
-        for command in app.registered_commands
-        for parameter in command.callback.__signature__.parameters.values()  # type: ignore[union-attr]
-        for option in re.findall(r"--[a-z][a-z0-9-]+", str(parameter.annotation))
+        for command in group.commands.values()
+        for parameter in command.params
+        for option in parameter.opts
+        if option.startswith("--")
     }
-    options |= {
-        f"--{name.replace('_', '-')}"
-        for command in app.registered_commands
-        for name in command.callback.__signature__.parameters  # type: ignore[union-attr]
-        if name != "files" and not name.endswith("_") and name not in ("since", "until")
-    }
+    assert "--from" in options
     for option in options - {"--name"}:
         assert option in REFERENCE, option

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -40,39 +40,56 @@ Examples:
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help=_HELP)
 
 
+class _Formats(NamedTuple):
+    """Beside an option that not every format of its command has: those that do, or do not."""
+
+    names: tuple[str, ...]
+    have: bool
+
+
+def _only(*formats: str) -> _Formats:
+    return _Formats(formats, True)
+
+
+def _but(*formats: str) -> _Formats:
+    return _Formats(formats, False)
+
+
+def _option(
+    metavar: str, text: str, *names: str, parser: Callable[[str], Any] | None = None
+) -> Any:
+    return typer.Option(*names, metavar=metavar, help=text, parser=parser)
+
+
+Text = str | None
+Texts = list[str]
+
+# Options that several commands have.
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="What to import.")]
-Out = Annotated[
-    Path, typer.Option(metavar="FILE", help="The scenario to write (.toml); carbon: or .csv.")
-]
-Base = Annotated[
-    str, typer.Option(metavar="NAME|FILE", help="Scenario that gives all that is not imported.")
-]
-Name = Annotated[str | None, typer.Option(metavar="NAME", help="Name; default: that of --out.")]
-Json = Annotated[
-    str | None, typer.Option("--json", metavar="FILE|-", help="Write the report as JSON.")
-]
+Out = Annotated[Path, _option("FILE", "The scenario to write (.toml); carbon: or .csv.")]
+Base = Annotated[str, _option("NAME|FILE", "Scenario that gives all that is not imported.")]
+Name = Annotated[Text, _option("NAME", "Name; default: that of --out.")]
+Json = Annotated[Text, _option("FILE|-", "Write the report as JSON.", "--json")]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Refuse what would be rejected or changed unasked.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Write over existing files.")]
-Delimiter = Annotated[str, typer.Option(metavar="CHAR", help="Between the cells of a row.")]
-Encoding = Annotated[str, typer.Option(metavar="NAME", help="Of text files.")]
-Tz = Annotated[
-    str | None, typer.Option(metavar="ZONE", help="Zone of times without an offset from UTC.")
+Delimiter = Annotated[
+    str, _option("CHAR", "Between the cells of a row."), _but("philly", "gavel", "topology")
 ]
+Encoding = Annotated[str, _option("NAME", "Of text files."), _but("philly", "topology")]
+_LOCAL = _but("pai", "openb", "gavel", "tiresias", "citylearn", "carbon")  # may have local times
+Tz = Annotated[Text, _option("ZONE", "Zone of times without an offset from UTC."), _LOCAL]
 TimeFormat = Annotated[
-    str | None, typer.Option(metavar="STRPTIME", help="Of times that are not ISO 8601.")
+    Text, _option("STRPTIME", "Of times that are not ISO 8601."), _LOCAL, _but("entsoe")
 ]
 Ambiguous = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RULE",
-        help="Local times that the clock shows twice: error, infer, earlier, later, drop.",
-    ),
+    Text,
+    _option("RULE", "Local times that the clock shows twice: error, infer, earlier, later, drop."),
+    _LOCAL,
 ]
 Nonexistent = Annotated[
-    str | None,
-    typer.Option(metavar="RULE", help="Local times that the clock skips: error, shift, drop."),
+    Text, _option("RULE", "Local times that the clock skips: error, shift, drop."), _LOCAL
 ]
 
 
@@ -170,85 +187,60 @@ def _job_command(format_: str) -> Callable[..., None]:
         files: Files,
         out: Out,
         base: Base = "paper",
-        arrival: Annotated[
-            str | None, typer.Option(metavar="COLUMN", help="Time of submission.")
-        ] = None,
-        gpu_count: Annotated[
-            str | None, typer.Option(metavar="COLUMN", help="Number of GPUs.")
-        ] = None,
+        arrival: Annotated[Text, _option("COLUMN", "Time of submission."), _only("jobs")] = None,
+        gpu_count: Annotated[Text, _option("COLUMN", "Number of GPUs."), _only("jobs")] = None,
         duration: Annotated[
-            str | None, typer.Option(metavar="COLUMN", help="Seconds that a job ran; or:")
+            Text, _option("COLUMN", "Seconds that a job ran; or:"), _only("jobs")
         ] = None,
         started: Annotated[
-            str | None, typer.Option(metavar="COLUMN", help="Time of its start, and ...")
+            Text, _option("COLUMN", "Time of its start, and ..."), _only("jobs")
         ] = None,
-        ended: Annotated[
-            str | None, typer.Option(metavar="COLUMN", help="... time of its end.")
-        ] = None,
+        ended: Annotated[Text, _option("COLUMN", "... time of its end."), _only("jobs")] = None,
         job_id: Annotated[
-            str | None, typer.Option(metavar="COLUMN", help="Name of a job, if there is one.")
+            Text, _option("COLUMN", "Name of a job, if there is one."), _only("jobs")
         ] = None,
         tz: Tz = None,
-        zero_gpu: Annotated[
-            str | None, typer.Option(metavar="RULE", help="drop (default), keep (1 GPU), error.")
-        ] = None,
-        fractional: Annotated[
-            str | None, typer.Option(metavar="RULE", help="ceil (default), drop, error.")
-        ] = None,
+        zero_gpu: Annotated[Text, _option("RULE", "drop (default), keep (1 GPU), error.")] = None,
+        fractional: Annotated[Text, _option("RULE", "ceil (default), drop, error.")] = None,
         missing_end: Annotated[
-            str | None,
-            typer.Option(
-                metavar="RULE", help="drop (default), censor (ends with the trace), error."
-            ),
+            Text, _option("RULE", "drop (default), censor (ends with the trace), error.")
         ] = None,
-        zero_duration: Annotated[
-            str | None, typer.Option(metavar="RULE", help="drop (default), keep, error.")
-        ] = None,
+        zero_duration: Annotated[Text, _option("RULE", "drop (default), keep, error.")] = None,
         too_large: Annotated[
-            str | None,
-            typer.Option(metavar="RULE", help="More GPUs than the cluster: reject (default), cap."),
+            Text, _option("RULE", "More GPUs than the cluster: reject (default), cap.")
         ] = None,
         state: Annotated[
-            list[str], typer.Option(metavar="STATE", help="Only jobs that ended so; repeatable.")
+            Texts,
+            _option("STATE", "Only jobs that ended so; repeatable."),
+            _only("philly", "helios", "acme", "pai", "openb"),
         ] = [],  # noqa: B006
         t0: Annotated[
-            str | None,
-            typer.Option(
-                metavar="TIME", help="Instant (second) of time 0; default: first arrival."
-            ),
+            Text, _option("TIME", "Instant (second) of time 0; default: first arrival.")
         ] = None,
         first: Annotated[
-            int | None,
-            typer.Option(metavar="N", parser=integer(1, 10**9), help="Only the N earliest jobs."),
+            int | None, _option("N", "Only the N earliest jobs.", parser=integer(1, 10**9))
         ] = None,
-        models: Annotated[
-            str, typer.Option(metavar="WHICH", help="Of the rule: ladder, or base's own.")
-        ] = "ladder",
+        models: Annotated[str, _option("WHICH", "Of the rule: ladder, or base's own.")] = "ladder",
         gpus: Annotated[
-            str,
-            typer.Option(metavar="HOW", help="free (scheduler chooses) or rigid (as recorded)."),
+            str, _option("HOW", "free (scheduler chooses) or rigid (as recorded).")
         ] = "free",
-        rule_seed: Annotated[int, typer.Option(metavar="S", help="Seed of the rule.")] = 0,
+        rule_seed: Annotated[int, _option("S", "Seed of the rule.")] = 0,
         batches: Annotated[
-            str, typer.Option(metavar="N,N,...", help="Batch sizes of the rule.")
+            str, _option("N,N,...", "Batch sizes of the rule.")
         ] = "1,2,4,8,16,32,64,128",
-        spread: Annotated[
-            int, typer.Option(metavar="N", help="Largest fitting models to choose from.")
-        ] = 3,
-        tolerance: Annotated[
-            float, typer.Option(metavar="SHARE", help="Error of the duration aimed at.")
-        ] = 0.01,
+        spread: Annotated[int, _option("N", "Largest fitting models to choose from.")] = 3,
+        tolerance: Annotated[float, _option("SHARE", "Error of the duration aimed at.")] = 0.01,
         service: Annotated[
-            str, typer.Option(metavar="HOW", help="Duration: wall, or sum of attempts.")
+            str, _option("HOW", "Duration: wall, or sum of attempts."), _only("philly")
         ] = "wall",
         steps_per_s: Annotated[
-            float | None, typer.Option(metavar="NUMBER", help="Of every job.")
+            float | None, _option("NUMBER", "Of every job."), _only("gavel")
         ] = None,
         throughputs: Annotated[
-            Path | None, typer.Option(metavar="JSON", help="Table of steps per second.")
+            Path | None, _option("JSON", "Table of steps per second."), _only("gavel")
         ] = None,
         worker_type: Annotated[
-            str | None, typer.Option(metavar="TYPE", help="Which of the table's GPUs.")
+            Text, _option("TYPE", "Which of the table's GPUs."), _only("gavel")
         ] = None,
         time_format: TimeFormat = None,
         ambiguous: Ambiguous = None,
@@ -305,60 +297,44 @@ def _series_command(format_: str) -> Callable[..., None]:
         out: Out,
         base: Base = "paper",
         region: Annotated[
-            list[str],
-            typer.Option(metavar="NAME", help="Region of each series, in order; repeatable."),
+            Texts, _option("NAME", "Region of each series, in order; repeatable.")
         ] = [],  # noqa: B006
-        time: Annotated[
-            str | None, typer.Option(metavar="COLUMN", help="Column of the times.")
-        ] = None,
+        time: Annotated[Text, _option("COLUMN", "Column of the times."), _only("prices")] = None,
         price: Annotated[
-            list[str],
-            typer.Option(metavar="COLUMN", help="Column of a series of prices; repeatable."),
+            Texts,
+            _option("COLUMN", "Column of a series of prices; repeatable."),
+            _only("prices", "citylearn"),
         ] = [],  # noqa: B006
         unit: Annotated[
-            str | None,
-            typer.Option(metavar="UNIT", help="CURRENCY/MWh or /kWh, where the file states none."),
+            Text,
+            _option("UNIT", "CURRENCY/MWh or /kWh, where the file states none."),
+            _but("carbon"),
         ] = None,
         usd_rate: Annotated[
-            float | None, typer.Option(metavar="NUMBER", help="USD for one unit of the currency.")
+            float | None, _option("NUMBER", "USD for one unit of the currency."), _but("carbon")
         ] = None,
         tz: Tz = None,
-        start: Annotated[
-            str | None, typer.Option(metavar="TIME", help="Instant of the scenario's time 0.")
-        ] = None,
-        beyond: Annotated[
-            str, typer.Option(metavar="RULE", help="After the end: error, hold, wrap.")
-        ] = "error",
-        since: Annotated[
-            str | None, typer.Option("--from", metavar="TIME", help="Leave out what is earlier.")
-        ] = None,
-        until: Annotated[
-            str | None, typer.Option("--to", metavar="TIME", help="Leave out this and later.")
-        ] = None,
-        step: Annotated[
-            float | None, typer.Option(metavar="MIN", help="Minutes from value to value.")
-        ] = None,
+        start: Annotated[Text, _option("TIME", "Instant of the scenario's time 0.")] = None,
+        beyond: Annotated[str, _option("RULE", "After the end: error, hold, wrap.")] = "error",
+        since: Annotated[Text, _option("TIME", "Leave out what is earlier.", "--from")] = None,
+        until: Annotated[Text, _option("TIME", "Leave out this and later.", "--to")] = None,
+        step: Annotated[float | None, _option("MIN", "Minutes from value to value.")] = None,
         duplicates: Annotated[
-            str | None,
-            typer.Option(metavar="RULE", help="Values of one instant: error, first, last, mean."),
+            Text, _option("RULE", "Values of one instant: error, first, last, mean.")
         ] = None,
-        gaps: Annotated[
-            str | None, typer.Option(metavar="RULE", help="error, hold, interpolate.")
-        ] = None,
+        gaps: Annotated[Text, _option("RULE", "error, hold, interpolate.")] = None,
         start_time: Annotated[
-            str | None, typer.Option(metavar="TIME", help="Instant of the first row.")
+            Text, _option("TIME", "Instant of the first row."), _only("citylearn")
         ] = None,
         sequence: Annotated[
-            str | None, typer.Option(metavar="NAME", help="Of the column Sequence.")
+            Text, _option("NAME", "Of the column Sequence."), _only("entsoe")
         ] = None,
-        area: Annotated[
-            str | None, typer.Option(metavar="NAME", help="Of the column Area.")
-        ] = None,
-        basis: Annotated[str | None, typer.Option(metavar="WHICH", help="direct or lca.")] = None,
+        area: Annotated[Text, _option("NAME", "Of the column Area."), _only("entsoe")] = None,
+        basis: Annotated[Text, _option("WHICH", "direct or lca."), _only("carbon")] = None,
         time_format: TimeFormat = None,
         ambiguous: Ambiguous = None,
         nonexistent: Nonexistent = None,
-        decimal: Annotated[str, typer.Option(metavar="CHAR", help="Decimal mark.")] = ".",
+        decimal: Annotated[str, _option("CHAR", "Decimal mark.")] = ".",
         delimiter: Delimiter = ",",
         encoding: Encoding = "utf-8-sig",
         name: Name = None,
@@ -414,45 +390,32 @@ def _network_command(format_: str) -> Callable[..., None]:
         base: Base = "paper",
         gpus: Annotated[
             int | None,
-            typer.Option(
-                metavar="N",
-                parser=integer(1, 10**6),
-                help="New regions of N GPUs instead of base's.",
-            ),
+            _option("N", "New regions of N GPUs instead of base's.", parser=integer(1, 10**6)),
         ] = None,
-        price: Annotated[
-            float | None, typer.Option(metavar="USD", help="Per kWh, of new regions.")
-        ] = None,
+        price: Annotated[float | None, _option("USD", "Per kWh, of new regions.")] = None,
         region: Annotated[
-            list[str],
-            typer.Option(metavar="NAME", help="Name in the file that is wanted; repeatable."),
+            Texts, _option("NAME", "Name in the file that is wanted; repeatable.")
         ] = [],  # noqa: B006
         map_: Annotated[
-            list[str],
-            typer.Option("--map", metavar="FILE=BASE", help="File's name = region; repeatable."),
+            Texts, _option("FILE=BASE", "File's name = region; repeatable.", "--map")
         ] = [],  # noqa: B006
         unit: Annotated[
-            str | None,
-            typer.Option(metavar="UNIT", help="Gbit/s, Mbit/s, bit/s, ms, 'ms RTT', USD/GB."),
+            Text, _option("UNIT", "Gbit/s, Mbit/s, bit/s, ms, 'ms RTT', USD/GB."), _only("matrix")
         ] = None,
         capacity: Annotated[
-            float | None, typer.Option(metavar="GBPS", help="Of links without a speed.")
+            float | None, _option("GBPS", "Of links without a speed."), _only("topology")
         ] = None,
         disconnected: Annotated[
-            str | None,
-            typer.Option(metavar="RULE", help="error (default), keep without a link."),
+            Text, _option("RULE", "error (default), keep without a link."), _only("topology")
         ] = None,
         tier: Annotated[
-            str | None,
-            typer.Option(metavar="TIER", help="PREMIUM (default), STANDARD or any."),
+            Text, _option("TIER", "PREMIUM (default), STANDARD or any."), _only("skyplane")
         ] = None,
-        rtt: Annotated[str, typer.Option(metavar="WHICH", help="min, avg or max.")] = "avg",
+        rtt: Annotated[str, _option("WHICH", "min, avg or max."), _only("skyplane")] = "avg",
         duplicates: Annotated[
-            str | None,
-            typer.Option(
-                metavar="RULE",
-                help="Rows of one pair: median (default), first, last, mean, error.",
-            ),
+            Text,
+            _option("RULE", "Rows of one pair: median (default), first, last, mean, error."),
+            _only("skyplane"),
         ] = None,
         delimiter: Delimiter = ",",
         encoding: Encoding = "utf-8-sig",
@@ -494,17 +457,10 @@ def _cluster_command(format_: str) -> Callable[..., None]:
     def command(
         files: Files,
         out: Out,
-        region: Annotated[
-            list[str],
-            typer.Option(metavar="NAME", help="Region of each file, in order; repeatable."),
-        ],
+        region: Annotated[Texts, _option("NAME", "Region of each file, in order; repeatable.")],
         base: Base = "paper",
-        date: Annotated[
-            str | None, typer.Option(metavar="DATE", help="Of GPU counts by date.")
-        ] = None,
-        gpu_model: Annotated[
-            str | None, typer.Option(metavar="NAME", help="Count only these of a node list.")
-        ] = None,
+        date: Annotated[Text, _option("DATE", "Of GPU counts by date.")] = None,
+        gpu_model: Annotated[Text, _option("NAME", "Count only these of a node list.")] = None,
         delimiter: Delimiter = ",",
         encoding: Encoding = "utf-8-sig",
         name: Name = None,
@@ -572,57 +528,27 @@ _ABOUT: dict[str, tuple[Callable[[str], Callable[..., None]], str]] = {
     "topology": (_network_command, "Links: GraphML or GML, widest path"),
     "cluster": (_cluster_command, "GPUs: node list, GPU counts or cluster spec"),
 }
-#: Options that only some formats of a kind have; the others do not know them.
-_ONLY = {
-    "arrival": ["jobs"],
-    "gpu_count": ["jobs"],
-    "duration": ["jobs"],
-    "started": ["jobs"],
-    "ended": ["jobs"],
-    "job_id": ["jobs"],
-    "service": ["philly"],
-    "steps_per_s": ["gavel"],
-    "throughputs": ["gavel"],
-    "worker_type": ["gavel"],
-    "state": ["philly", "helios", "acme", "pai", "openb"],
-    "time": ["prices"],
-    "price": ["prices", "citylearn", "skyplane", "matrix", "topology"],
-    "unit": ["prices", "citylearn", "sustain-cluster", "entsoe", "matrix"],
-    "start_time": ["citylearn"],
-    "sequence": ["entsoe"],
-    "area": ["entsoe"],
-    "basis": ["carbon"],
-    "capacity": ["topology"],
-    "disconnected": ["topology"],
-    "tier": ["skyplane"],
-    "rtt": ["skyplane"],
-}
-_NOT = {
-    "tz": ["pai", "openb", "gavel", "tiresias", "citylearn", "carbon"],
-    "ambiguous": ["pai", "openb", "gavel", "tiresias", "citylearn", "carbon"],
-    "nonexistent": ["pai", "openb", "gavel", "tiresias", "citylearn", "carbon"],
-    "time_format": ["pai", "openb", "gavel", "tiresias", "citylearn", "carbon", "entsoe"],
-    "delimiter": ["philly", "gavel", "topology"],
-    "encoding": ["philly", "topology"],
-    "duplicates": ["matrix", "topology"],
-    "usd_rate": ["carbon"],
-}
 
 
-def _with_own_options(command: Callable[..., None], format_: str) -> Callable[..., None]:
-    """The command without the options that its format does not have."""
+def _leave_own_options(command: Any, format_: str) -> None:
+    """Take the options that its format does not have from the command's signature."""
     signature = inspect.signature(command)
     own = [
         parameter
-        for name, parameter in signature.parameters.items()
-        if format_ in _ONLY.get(name, [format_]) and format_ not in _NOT.get(name, [])
+        for parameter in signature.parameters.values()
+        if all(
+            (format_ in mark.names) == mark.have
+            for mark in parameter.annotation.__metadata__
+            if isinstance(mark, _Formats)
+        )
     ]
-    command.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
-    return command
+    command.__signature__ = signature.replace(parameters=own)
 
 
 for _name, (_make, _about) in _ABOUT.items():
-    app.command(_name, help=f"{_about}.")(_with_own_options(_make(_name), _name))
+    _command = _make(_name)
+    _leave_own_options(_command, _name)
+    app.command(_name, help=f"{_about}.")(_command)
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from bace_env.errors import ConfigError
 from bace_env.io.reading import (
     Ambiguous,
     Nonexistent,
-    check_choices,
+    begin,
     example,
     instant,
     is_blank,
@@ -25,6 +25,7 @@ from bace_env.io.reading import (
 )
 from bace_env.io.report import Report
 from bace_env.schema import nearest
+from bace_env.tables import UTC_FORMAT
 from bace_env.types import BoolArray
 
 
@@ -124,11 +125,8 @@ def read_jobs(name: str, files: Sequence[str | Path], options: JobOptions | None
         ConfigError: What is wrong with a file, or an option that the file needs.
     """
     options = options or JobOptions()
-    check_choices(options)
-    if name not in JOB_FORMATS:
-        raise ConfigError(f"format: unknown name {name!r}; {nearest(name, list(JOB_FORMATS))}")
+    report = begin(name, JOB_FORMATS, files, options)
     _check_options(name, options)
-    report = Report(name, files=[Path(file).name for file in files])
     raw = JOB_FORMATS[name].read(files, options, report)
     jobs, zero_s = _clean(raw, options, report)
     if jobs.empty:
@@ -305,7 +303,7 @@ def _from_time_zero(
 
 
 def _stamp(epoch_s: float) -> str:
-    return f"{pd.Timestamp(epoch_s, unit='s', tz='UTC'):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{pd.Timestamp(epoch_s, unit='s', tz='UTC'):{UTC_FORMAT}}"
 
 
 def _seconds_of(text: str, calendar: bool) -> float:
@@ -314,9 +312,7 @@ def _seconds_of(text: str, calendar: bool) -> float:
             return float(text)
         except ValueError:
             raise ConfigError(f"--t0: must be a number of seconds, got {text!r}") from None
-    stamp = instant("--t0", text)
-    assert stamp is not None  # only None gives None
-    return stamp.timestamp()
+    return instant("--t0", text).timestamp()
 
 
 def _unique_ids(left: pd.DataFrame, report: Report) -> list[str]:

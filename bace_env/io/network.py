@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bace_env.errors import ConfigError
-from bace_env.io.reading import check_choices, example, is_blank, numbers, read_bytes, read_table
+from bace_env.io.reading import begin, example, is_blank, numbers, read_bytes, read_table
 from bace_env.io.report import Report
 from bace_env.schema import nearest
 
@@ -77,10 +77,7 @@ def read_network(
         ConfigError: What is wrong with a file, or an option that the file needs.
     """
     options = options or NetworkOptions()
-    check_choices(options)
-    if name not in NETWORK_FORMATS:
-        raise ConfigError(f"format: unknown name {name!r}; {nearest(name, NETWORK_FORMATS)}")
-    report = Report(name, files=[Path(file).name for file in files])
+    report = begin(name, NETWORK_FORMATS, files, options)
     result = NetworkImport([], {}, {}, {}, report)
     for file in files:
         pairs, quantity, names = _READERS[name](file, options, report)
@@ -208,7 +205,7 @@ def _pairs(
         raise ConfigError(f"{file}: {int(again.sum())} pairs again (first: {first})")
     what = f"more rows of a pair ({policy} taken)"
     asked = options.duplicates is not None
-    report.reject(what, int(again.sum()), example(rows[["source", "target"]], again), asked=asked)
+    report.reject(what, int(again.sum()), first, asked=asked)
     report.rows_kept += len(rows) - int(again.sum())
     value = rows.groupby(["source", "target"], sort=False)["value"].agg(policy).reset_index()
     columns = (value[name].tolist() for name in ("source", "target", "value"))

@@ -4,7 +4,7 @@ import csv
 import json
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -25,6 +25,20 @@ Nonexistent = Literal["error", "shift", "drop"]
 BLANK = ("", "None", "null", "NULL", "NaN", "nan", "N/A", "n/a", "NA", "n/e", "-", "\\N")
 
 _OFFSET = r"(?:[Zz]|[+-]\d{1,2}(?::?\d{1,2}){0,2})$"
+
+
+def begin(
+    name: str, known: Collection[str], files: Sequence[str | Path], options: object
+) -> Report:
+    """The report of an import, once its format and options are known to be such.
+
+    Raises:
+        ConfigError: No such format, or a choice that an option does not have.
+    """
+    check_choices(options)
+    if name not in known:
+        raise ConfigError(f"format: unknown name {name!r}; {nearest(name, list(known))}")
+    return Report(name, files=[Path(file).name for file in files])
 
 
 def check_choices(options: object) -> None:
@@ -192,14 +206,12 @@ def example(frame: pd.DataFrame, mask: "pd.Series[bool] | BoolArray") -> str:
     return f"line {rows.index[0]}: {cells[:100]}"
 
 
-def instant(option: str, text: str | None) -> pd.Timestamp | None:
+def instant(option: str, text: str) -> pd.Timestamp:
     """The time that an option gives, in UTC.
 
     Raises:
         ConfigError: Not a time, or one without its offset from UTC.
     """
-    if text is None:
-        return None
     try:
         stamp = pd.Timestamp(text)
     except ValueError:

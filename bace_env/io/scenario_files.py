@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pandas as pd
 import tomli_w
 
-from bace_env.config import parse_scenario, read_scenario, read_text, with_files
+from bace_env.config import parse_scenario, read_scenario, with_files
 from bace_env.errors import ConfigError, ResultExistsError
 from bace_env.files import require_parent, write_atomically
 from bace_env.io.jobs import Trace
@@ -21,12 +21,11 @@ from bace_env.io.report import Report
 from bace_env.io.series import SeriesImport, parse_start
 from bace_env.scenario import Sampler
 from bace_env.schema import nearest, parse_instant
-from bace_env.tables import TimedSeries, format_series, format_table, parse_series
+from bace_env.tables import UTC_FORMAT, TimedSeries, format_series, format_table, parse_series
 
 _JOBS, _PRICES, _CARBON = "jobs.csv", "prices.csv", "carbon.csv"
 #: Field of a region -> the part that holds its series.
 _SERIES_PARTS = {"price_usd_per_kwh": _PRICES, "carbon_g_per_kwh": _CARBON}
-_ISO = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass
@@ -49,12 +48,7 @@ class Draft:
         Raises:
             ConfigError: It is no valid scenario.
         """
-        label, data = read_scenario(base)
-        folder = Path(base).parent if Path(label).suffix else Path()
-
-        def read(name: str) -> str:
-            return read_text(folder / name, f"scenario {label}: ")
-
+        label, data, read = read_scenario(base)
         expanded = with_files(data, label, read)
         parse_scenario(expanded, label)
         draft = cls(_without_none(data))
@@ -208,13 +202,13 @@ def _place_jobs(draft: Draft, trace: Trace) -> None:
     at = parse_instant(given).astimezone(UTC)
     if trace.start is not None and trace.start != at and not trace.placed:
         raise ConfigError(
-            f"--t0: time 0 of the base is {at:{_ISO}}, but the first job arrives at "
-            f"{trace.start:{_ISO}}: say --t0 {at:{_ISO}} (jobs stay where they are in time) or "
-            f"--t0 {trace.start:{_ISO}} (the trace moves to the base's time 0)"
+            f"--t0: time 0 of the base is {at:{UTC_FORMAT}}, but the first job arrives at "
+            f"{trace.start:{UTC_FORMAT}}: say --t0 {at:{UTC_FORMAT}} (jobs stay where they are "
+            f"in time) or --t0 {trace.start:{UTC_FORMAT}} (the trace moves to the base's time 0)"
         )
     if trace.start != at:
         trace.report.change(
-            f"jobs moved in time: their time 0 becomes {at:{_ISO}}, that of the base",
+            f"jobs moved in time: their time 0 becomes {at:{UTC_FORMAT}}, that of the base",
             len(trace.jobs), asked=True,
         )  # fmt: skip
 
@@ -316,14 +310,14 @@ def _set_start(
         end = series.start.timestamp() + series.step_s * len(series.values)
         if not series.start <= at < datetime.fromtimestamp(end, UTC):
             raise ConfigError(
-                f"--start: time 0 is {at:{_ISO}} ({how}), but the series of {name} covers "
-                f"{series.start:{_ISO}} to {datetime.fromtimestamp(end, UTC):{_ISO}}"
+                f"--start: time 0 is {at:{UTC_FORMAT}} ({how}), but the series of {name} covers "
+                f"{series.start:{UTC_FORMAT}} to {datetime.fromtimestamp(end, UTC):{UTC_FORMAT}}"
             )
     before = None if given is None else parse_instant(given).astimezone(UTC)
     if before is not None and before != at:
-        report.notes.append(f"time 0 was {before:{_ISO}} in the base: its jobs move along")
+        report.notes.append(f"time 0 was {before:{UTC_FORMAT}} in the base: its jobs move along")
     draft.data["start"] = at
-    report.notes.append(f"time 0 is {at:{_ISO}} ({how})")
+    report.notes.append(f"time 0 is {at:{UTC_FORMAT}} ({how})")
 
 
 def put_network(

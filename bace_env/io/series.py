@@ -14,7 +14,7 @@ from bace_env.errors import ConfigError
 from bace_env.io.reading import (
     Ambiguous,
     Nonexistent,
-    check_choices,
+    begin,
     example,
     instant,
     is_blank,
@@ -26,8 +26,7 @@ from bace_env.io.reading import (
     zone,
 )
 from bace_env.io.report import Report
-from bace_env.schema import nearest
-from bace_env.tables import TimedSeries
+from bace_env.tables import UTC_FORMAT, TimedSeries
 
 
 @dataclass(frozen=True)
@@ -110,10 +109,7 @@ def read_series(
         ConfigError: What is wrong with a file, or an option that the file needs.
     """
     options = options or SeriesOptions()
-    check_choices(options)
-    if name not in SERIES_FORMATS:
-        raise ConfigError(f"format: unknown name {name!r}; {nearest(name, SERIES_FORMATS)}")
-    report = Report(name, files=[Path(file).name for file in files])
+    report = begin(name, SERIES_FORMATS, files, options)
     found: list[tuple[str, TimedSeries]] = []
     for file in files:
         table = _READERS[name](file, options, report)
@@ -173,12 +169,11 @@ def _valued(
     what = "time missing, unreadable or dropped" if asked else "time missing or unreadable"
     report.reject(what, int(late.sum()), example(table.frame.loc[rows.index], late), asked=asked)
     rows = rows[~late]
-    since, until = instant("--from", options.since), instant("--to", options.until)
     wanted = table.at.notna()
-    if since is not None:
-        wanted &= table.at >= since
-    if until is not None:
-        wanted &= table.at < until
+    if options.since is not None:
+        wanted &= table.at >= instant("--from", options.since)
+    if options.until is not None:
+        wanted &= table.at < instant("--to", options.until)
     inside = wanted.loc[rows.index]
     report.reject("outside --from and --to", int((~inside).sum()), asked=True)
     rows = rows[inside]
@@ -355,7 +350,7 @@ def _warn_of_size(values: "pd.Series[float]", report: Report, label: str) -> Non
 
 
 def _iso(at: Any) -> str:
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
+    return f"{at:{UTC_FORMAT}}"
 
 
 def _minutes(step: pd.Timedelta) -> str:
@@ -562,9 +557,9 @@ def _entsoe_times(
 def _read_citylearn(file: str | Path, options: SeriesOptions, report: Report) -> _Table:
     columns = options.columns or ("electricity_pricing",)
     frame = _read(file, options, report, columns)
-    start = instant("--start-time", options.start)
-    if start is None:
+    if options.start is None:
         raise ConfigError(f"{file}: has no times: say --start-time (of its first row)")
+    start = instant("--start-time", options.start)
     if options.step_min is None:
         raise ConfigError(f"{file}: has no times: say --step (minutes from row to row)")
     unit = _stated(None, options, file)
@@ -611,6 +606,4 @@ SERIES_FORMATS = tuple(_READERS)
 
 def parse_start(text: str) -> datetime:
     """`--start`: the instant of time 0."""
-    stamp = instant("--start", text)
-    assert stamp is not None  # only None gives None
-    return stamp.to_pydatetime().astimezone(UTC)
+    return instant("--start", text).to_pydatetime().astimezone(UTC)
