@@ -213,7 +213,7 @@ def _cell(value: Cell) -> str:
 
 
 def main() -> None:
-    """Entry point: one line and exit code 2 on bad input, 1 where there are no reasons."""
+    """Entry point; see `bace_env.command.run_command`."""
     run_command(app, "python -m eval.explain")
 
 

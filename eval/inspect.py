@@ -140,7 +140,7 @@ def _write_picture(episodes: Sequence[Episode], png: Path) -> None:
 
 
 def main() -> None:
-    """Entry point: one line and exit code 2 on bad input."""
+    """Entry point; see `bace_env.command.run_command`."""
     run_command(app, "python -m eval.inspect")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from agents.explanation import Explains, Explanation
 from agents.policy import Policy
-from bace_env.errors import BaceError
+from bace_env.errors import BaceError, ConfigError
 from bace_env.simulator import WAIT, Action, Pause, Placement, Simulator, View
 from bace_env.trace import EpisodeTrace
 
@@ -45,10 +45,11 @@ def explain_episode(trace: EpisodeTrace, policy: Policy) -> Iterator[Explanation
         policy: Also acts on each view, so that one with a memory is in the state it was in.
 
     Raises:
-        BaceError: The policy gives no reasons, or decides otherwise than in the trace.
+        ConfigError: The policy gives no reasons.
+        BaceError: It decides otherwise than in the trace.
     """
     if not isinstance(policy, Explains):
-        raise BaceError(f"policy {policy.name}: gives no reasons (it has no explain method)")
+        raise ConfigError(f"policy {policy.name}: gives no reasons (it has no explain method)")
     policy.reset(trace.instance.seed)
     for k, (view, action) in enumerate(replay(trace)):
         explanation = policy.explain(view)

@@ -393,5 +393,5 @@ def test_decisions_are_listed_and_numbered(command: CommandLine) -> None:
 
 def test_a_policy_without_reasons_is_an_answer_not_a_traceback(command: CommandLine) -> None:
     code, out, err = command.run("--policy", "random", "--decision", "0", module=explain)
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err == "error: policy random: gives no reasons (it has no explain method)\n"
