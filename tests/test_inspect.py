@@ -320,6 +320,7 @@ def test_bad_input_is_answered_by_one_line(
     [
         (("--html", "a.htm"), r"--html a\.htm: must end in \.html"),
         (("--png", "a.svg"), r"--png a\.svg: must end in \.png"),
+        (("--html", ""), r"Invalid value for '--html': must be a path, got ''"),
         (("--html", "no/a.html"), r"--html no/a\.html: no such folder no"),
         (("--against", "bace"), r"--against: must differ from --policy, got 'bace' twice"),
         (("run", "--against", "bace"), r"--against: must differ from --policy, got 'bace' twice"),
