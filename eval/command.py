@@ -1,6 +1,5 @@
 """What the commands of `eval` share beside `bace_env.command`: options, outputs, progress."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -98,11 +97,10 @@ def check_outputs(
 
 def write_json(target: str, data: Any) -> None:
     """Write a file of JSON, or to standard output where the target is "-"."""
-    text = json.dumps(data, indent=1, allow_nan=False) + "\n"
     if target == "-":
-        sys.stdout.write(text)
+        sys.stdout.write(report.json_text(data))
     else:
-        write_atomically(Path(target), text.encode())
+        write_atomically(Path(target), report.json_text(data).encode())
 
 
 def progress_bar() -> Progress:
