@@ -12,7 +12,7 @@ from bace_env.errors import ConfigError
 from bace_env.files import require_writable
 from bace_env.scenario import episode_seed
 from eval.claims import SETTINGS
-from eval.command import progress_bar
+from eval.command import NONE, Overrides, Seed, Workers, parse_path, progress_bar
 from eval.known_schedules import FOLDER, RESTARTS, SIMULATIONS_PER_JOB, Known, find_many
 
 _HELP = """Search for the best schedules known, and store them where `eval.compare --gap` looks.
@@ -48,30 +48,26 @@ _MOST_JOBS = 50  # a search takes minutes per workload beyond
 def best_known(
     scenario: Annotated[
         list[str], typer.Option(metavar="NAME|FILE", help="Preset or TOML file; repeatable.")
-    ] = [],  # noqa: B006
-    set_: Annotated[
-        list[str],
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario field; repeatable."),
-    ] = [],  # noqa: B006
+    ] = NONE,
+    set_: Overrides = NONE,
     episodes: Annotated[
         int, typer.Option(parser=integer(1, 10**6), metavar="N", help="Workloads of each.")
     ] = 200,
-    seed: Annotated[
-        int, typer.Option(parser=integer(0, 2**53 - 1), metavar="S", help="Seed of the workloads.")
-    ] = 0,
+    seed: Seed = 0,
     simulations_per_job: Annotated[
         int, typer.Option(parser=integer(1, 10**9), metavar="N", help="Per restart.")
     ] = SIMULATIONS_PER_JOB,
     restarts: Annotated[
         int, typer.Option(parser=integer(0, 10**6), metavar="N", help="Of the annealing.")
     ] = RESTARTS,
-    workers: Annotated[
-        int, typer.Option(parser=integer(1, 1000), metavar="N", help="Processes.")
-    ] = 1,
+    workers: Workers = 1,
     out: Annotated[
         Path,
         typer.Option(
-            metavar="DIR", show_default=False, help="Folder.  [default: the package's own]"
+            parser=parse_path,
+            metavar="DIR",
+            show_default=False,
+            help="Folder.  [default: the package's own]",
         ),
     ] = FOLDER,
 ) -> None:

@@ -1,8 +1,6 @@
 """`python -m eval.compare`: policies side by side on the same workloads."""
 
-import json
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,17 +9,29 @@ import typer
 from rich.console import Console
 
 from agents.policy import REGISTRY, make_policy
-from bace_env.command import integer, run_command
+from bace_env.command import run_command
 from bace_env.config import load_scenario, preset_names
 from bace_env.errors import ConfigError
-from bace_env.files import write_atomically
-from bace_env.scenario import build_instance, episode_seed
 from eval import board, report
-from eval.command import check_outputs, progress_bar
-from eval.experiment import Comparison, Request, run_comparison
+from eval.command import (
+    NONE,
+    Check,
+    Episodes,
+    JsonFile,
+    Overrides,
+    ScenarioName,
+    Workers,
+    check_outputs,
+    parse_path,
+    parse_seed,
+    run_with_bar,
+    write_json,
+)
+from eval.experiment import Request
 
 #: What a policy is put beside: the paper's scheduler and baselines, then reference points.
 BASELINES = ("bace", "ldf", "lcf", "cr-lcf", "cr-ldf", "bace-patient", "sjf", "random")
+_POLICIES = ["bace"]
 
 _HELP = f"""Compare schedulers: average job completion time and electricity cost, side by side.
 
@@ -47,46 +57,43 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def compare(
     policy: Annotated[
         list[str], typer.Option(metavar="NAME", help="Policy NAME or NAME:ARG; repeat for several.")
-    ] = ["bace"],  # noqa: B006
-    scenario: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="Preset or TOML file.")
-    ] = "paper",
-    episodes: Annotated[
-        int, typer.Option(parser=integer(1, 10**6), metavar="N", help="Workloads drawn.")
-    ] = 100,
+    ] = _POLICIES,
+    scenario: ScenarioName = "paper",
+    episodes: Episodes = 100,
     seed: Annotated[
         int,
         typer.Option(
-            parser=integer(0, 2**53 - 1),
+            parser=parse_seed,
             metavar="S",
             help="Seed of the workloads and of random policies.",
         ),
     ] = 0,
-    set_: Annotated[
-        list[str],
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario field; repeatable."),
-    ] = [],  # noqa: B006
-    workers: Annotated[
-        int, typer.Option(parser=integer(1, 1000), metavar="N", help="Processes.")
-    ] = 1,
-    json_: Annotated[
-        str | None, typer.Option("--json", metavar="FILE|-", help="Write the results as JSON.")
-    ] = None,
+    set_: Overrides = NONE,
+    workers: Workers = 1,
+    json_: JsonFile = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write config, CSV, traces and report to a new folder."),
+        typer.Option(
+            parser=parse_path,
+            metavar="DIR",
+            help="Write config, CSV, traces and report to a new folder.",
+        ),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Bar chart as in Fig. 4: .png, .pdf or .svg."),
+        typer.Option(
+            parser=parse_path, metavar="FILE", help="Bar chart as in Fig. 4: .png, .pdf or .svg."
+        ),
     ] = None,
     tensorboard: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write a new folder for TensorBoard, one run per policy."),
+        typer.Option(
+            parser=parse_path,
+            metavar="DIR",
+            help="Write a new folder for TensorBoard, one run per policy.",
+        ),
     ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Re-derive every number independently.")
-    ] = False,
+    check: Check = False,
     gap: Annotated[
         bool,
         typer.Option(
@@ -102,16 +109,11 @@ def compare(
     _check_names(specs)
     loaded = load_scenario(scenario, set_)
     check_outputs(json_, out, plot, tensorboard)
-    build_instance(loaded, episode_seed(seed, 0))  # refuses what no cluster could host
     keep_traces = out is not None or tensorboard is not None
     request = Request(loaded, tuple(specs), tuple(set_), check, keep_traces, gap)
-    comparison = _run(request, seed, episodes, workers)
+    comparison = run_with_bar(request, seed, episodes, workers)
     if json_ is not None:
-        text = json.dumps(report.to_json(comparison), indent=1, allow_nan=False) + "\n"
-        if json_ == "-":
-            sys.stdout.write(text)
-        else:
-            write_atomically(Path(json_), text.encode())
+        write_json(json_, report.to_json(comparison))
     if out is not None:
         report.save_run(comparison, out)
     if plot is not None:
@@ -146,18 +148,6 @@ def _check_names(specs: Sequence[str]) -> None:
             raise ConfigError(
                 f"policy {spec!r}: its name must differ from that of {other!r}, got {name!r}"
             )
-
-
-def _run(request: Request, seed: int, episodes: int, workers: int) -> Comparison:
-    with progress_bar() as progress:
-        task = progress.add_task("first workload (compiles once)", total=episodes)
-
-        def on_seed() -> None:
-            progress.update(task, advance=1, description="workloads")
-
-        return run_comparison(
-            request, seed=seed, episodes=episodes, workers=workers, on_seed=on_seed
-        )
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from bace_env.files import require_parent, write_atomically
 from bace_env.scenario import Sampler
 from eval import report
 from eval.best_known import searched_settings
-from eval.command import progress_bar
+from eval.command import Seed, Workers, parse_path, progress_bar
 from eval.compare import BASELINES
 from eval.experiment import Comparison, Request, run_comparison
 
@@ -28,6 +28,8 @@ Examples:
   python -m eval.distance --policy my.py:Mine --episodes 50 --out mine.md
 """
 
+_POLICIES = ["search"]
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -35,18 +37,15 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def distance(
     policy: Annotated[
         list[str], typer.Option(metavar="NAME", help="Policy beside the built-in ones; repeatable.")
-    ] = ["search"],  # noqa: B006
+    ] = _POLICIES,
     episodes: Annotated[
         int, typer.Option(parser=integer(2, 10**6), metavar="N", help="Workloads of each setting.")
     ] = 200,
-    seed: Annotated[
-        int, typer.Option(parser=integer(0, 2**53 - 1), metavar="S", help="Seed of the workloads.")
-    ] = 0,
-    workers: Annotated[
-        int, typer.Option(parser=integer(1, 1000), metavar="N", help="Processes.")
-    ] = 1,
+    seed: Seed = 0,
+    workers: Workers = 1,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the report there, too.")
+        Path | None,
+        typer.Option(parser=parse_path, metavar="FILE", help="Write the report there, too."),
     ] = None,
 ) -> None:
     """Parse, run every setting, report."""

@@ -1,10 +1,7 @@
 """`python -m eval.explain`: why a policy decided as it did, in the terminal."""
 
-import json
-import sys
 from collections.abc import Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +16,7 @@ from bace_env.command import integer, run_command
 from bace_env.errors import ConfigError
 from bace_env.trace import EpisodeTrace
 from eval.chosen import Episode, load_saved, refuse_with_source, run_here
+from eval.command import NONE, EpisodeSeed, OtherScenario, Overrides, Source, write_json
 from eval.replay import describe, explain_episode
 
 _HELP = """Say why a policy decided as it did: what it weighed, and what it refused why.
@@ -42,9 +40,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command(help=_HELP)
 def explain(
-    source: Annotated[
-        Path | None, typer.Argument(metavar="RUN|TRACE", help="Folder or trace of a run.")
-    ] = None,
+    source: Source = None,
     policy: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The policy.  [default: the first, or bace]"),
@@ -53,22 +49,9 @@ def explain(
         int | None,
         typer.Option(parser=integer(0, 10**9), metavar="K", help="Which decision, from 0."),
     ] = None,
-    scenario: Annotated[
-        str | None,
-        typer.Option(metavar="NAME|FILE", help="Run this scenario.  [default: paper]"),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            parser=integer(0, 2**53 - 1),
-            metavar="N",
-            help="Seed of the workload.  [default: the first, or 0]",
-        ),
-    ] = None,
-    set_: Annotated[
-        list[str],
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario field; repeatable."),
-    ] = [],  # noqa: B006
+    scenario: OtherScenario = None,
+    seed: EpisodeSeed = None,
+    set_: Overrides = NONE,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Load or run the episode, explain one decision or list all."""
@@ -84,7 +67,7 @@ def explain(
     reasons = _reasons(episode, decision)
     if json_:
         row = {**_row(episode.trace, decision), **reasons.to_dict()}
-        sys.stdout.write(json.dumps(row, indent=1, allow_nan=False) + "\n")
+        write_json("-", row)
     else:
         _print(episode.trace, decision, reasons, console)
 
@@ -113,7 +96,7 @@ def _list(trace: EpisodeTrace, console: Console, *, as_json: bool) -> None:
             {**_row(trace, k), "job": decision.job, "does": describe(trace, k)}
             for k, decision in enumerate(trace.decisions)
         ]
-        sys.stdout.write(json.dumps(rows, indent=1, allow_nan=False) + "\n")
+        write_json("-", rows)
         return
     table = _table(f"{_title(trace)}: {len(trace.decisions)} decisions")
     table.add_column("decision", justify="right")
@@ -213,7 +196,7 @@ def _cell(value: Cell) -> str:
 
 
 def main() -> None:
-    """Entry point: one line and exit code 2 on bad input, 1 where there are no reasons."""
+    """Entry point; see `bace_env.command.run_command`."""
     run_command(app, "python -m eval.explain")
 
 

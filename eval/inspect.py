@@ -10,10 +10,11 @@ from rich.console import Console
 
 from agents.explanation import Explains
 from agents.policy import make_policy
-from bace_env.command import integer, run_command
+from bace_env.command import run_command
 from bace_env.errors import BaceError, ConfigError
 from bace_env.files import require_parent, write_atomically
 from eval.chosen import Episode, load_saved, refuse_with_source, run_here
+from eval.command import NONE, EpisodeSeed, OtherScenario, Overrides, Source, parse_path
 from eval.episode_page import Shown, build_csv, build_page, is_aggregated, limit_reasons
 from eval.replay import explain_episode
 
@@ -35,9 +36,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command(help=_HELP)
 def inspect(
-    source: Annotated[
-        Path | None, typer.Argument(metavar="RUN|TRACE", help="Folder or trace of a run.")
-    ] = None,
+    source: Source = None,
     policy: Annotated[
         str | None,
         typer.Option(metavar="A", help="The episode's policy.  [default: the first, or bace]"),
@@ -45,27 +44,18 @@ def inspect(
     against: Annotated[
         str | None, typer.Option(metavar="B", help="A second policy on the same workload.")
     ] = None,
-    scenario: Annotated[
-        str | None,
-        typer.Option(metavar="NAME|FILE", help="Run this scenario.  [default: paper]"),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            parser=integer(0, 2**53 - 1),
-            metavar="N",
-            help="Seed of the workload.  [default: the first, or 0]",
-        ),
-    ] = None,
-    set_: Annotated[
-        list[str],
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario field; repeatable."),
-    ] = [],  # noqa: B006
+    scenario: OtherScenario = None,
+    seed: EpisodeSeed = None,
+    set_: Overrides = NONE,
     html: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the page.  [default: inspect.html]"),
+        typer.Option(
+            parser=parse_path, metavar="FILE", help="Write the page.  [default: inspect.html]"
+        ),
     ] = None,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the picture.")] = None,
+    png: Annotated[
+        Path | None, typer.Option(parser=parse_path, metavar="FILE", help="Write the picture.")
+    ] = None,
 ) -> None:
     """Parse, check what can be checked, load or run, write."""
     if html is None and png is None:
@@ -140,7 +130,7 @@ def _write_picture(episodes: Sequence[Episode], png: Path) -> None:
 
 
 def main() -> None:
-    """Entry point: one line and exit code 2 on bad input."""
+    """Entry point; see `bace_env.command.run_command`."""
     run_command(app, "python -m eval.inspect")
 
 

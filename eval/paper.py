@@ -13,7 +13,7 @@ from bace_env.errors import ConfigError
 from bace_env.schema import nearest
 from eval.assumption_search import Plan, run_search
 from eval.claims import FIGURES
-from eval.command import progress_bar
+from eval.command import NONE, Workers, parse_path, progress_bar
 from eval.report import fresh_folder, require_fresh
 from eval.reproduction import Fig1Row, Reproduction, run_fig1, run_scenarios, settings_of
 
@@ -44,13 +44,13 @@ def paper(
     figure: Annotated[
         list[str],
         typer.Option(metavar="1|4|5|6|7|8|all", help="Figure; repeat for several.  [default: all]"),
-    ] = [],  # noqa: B006
+    ] = NONE,
     scenario: Annotated[
         list[str],
         typer.Option(
             metavar="NAME|FILE", help="Scenario; repeatable.  [default: paper, paper-fitted]"
         ),
-    ] = [],  # noqa: B006
+    ] = NONE,
     episodes: Annotated[
         int | None,
         typer.Option(
@@ -63,18 +63,19 @@ def paper(
     out: Annotated[
         Path | None,
         typer.Option(
+            parser=parse_path,
             metavar="DIR",
             help="Write report, plots and CSV to a new folder; with --assumptions the folder of "
             "the search, which goes on where it was interrupted.",
         ),
     ] = None,
-    workers: Annotated[
-        int, typer.Option(parser=integer(1, 1000), metavar="N", help="Processes.")
-    ] = 1,
+    workers: Workers = 1,
     search: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="summary.json of a search, for what the report depends on."
+            parser=parse_path,
+            metavar="FILE",
+            help="summary.json of a search, for what the report depends on.",
         ),
     ] = None,
     assumptions: Annotated[

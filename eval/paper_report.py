@@ -81,6 +81,8 @@ def print_tables(found: Sequence[Reproduction], fig1: Sequence[Fig1Row], console
         for figure in dict.fromkeys(judged.claim.figure for judged in reproduction.judged):
             name = figure if figure == "abstract" else f"Fig. {figure}"
             title = f"{name}, scenario {reproduction.scenario.name}"
+            if figure == "abstract":
+                title += " (not counted: Fig. 4 has the same percentages)"
             table = _table(title, ["claim", "paper", "ours", "verdict"])
             for judged in reproduction.judged:
                 if judged.claim.figure == figure:

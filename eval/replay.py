@@ -1,10 +1,10 @@
 """Walking through a finished episode again, decision by decision."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from agents.explanation import Explains, Explanation
 from agents.policy import Policy
-from bace_env.errors import BaceError
+from bace_env.errors import BaceError, ConfigError
 from bace_env.simulator import WAIT, Action, Pause, Placement, Simulator, View
 from bace_env.trace import EpisodeTrace
 
@@ -15,26 +15,30 @@ def decided(trace: EpisodeTrace, decision: int) -> Action:
     return WAIT if job is None else Placement(job, *trace.placement(job))
 
 
-def carried_out(action: Action, now_s: float, next_s: float | None) -> Action:
-    """What to step with so that a decision leads to the next one again, at `next_s`.
+def carried_out(action: Action, times_s: Sequence[float], k: int) -> Action:
+    """What to step with so that decision k leads to the next one again.
 
     A trace does not say whether a policy waited for an event or paused until a time of its own. A
     pause until the next decision does the same as either.
+
+    Args:
+        action: What was decided.
+        times_s: Of all decisions.
+        k: Which of them this is.
     """
-    if action is WAIT and next_s is not None and next_s > now_s:
-        return Pause(next_s)
+    if action is WAIT and k + 1 < len(times_s) and times_s[k + 1] > times_s[k]:
+        return Pause(times_s[k + 1])
     return action
 
 
 def replay(trace: EpisodeTrace) -> Iterator[tuple[View, Action]]:
     """Per decision the view that the policy had, and what it answered; the view is live."""
     simulator = Simulator(trace.instance)
-    for k in range(len(trace.decisions)):
+    times_s = [decision.time_s for decision in trace.decisions]
+    for k in range(len(times_s)):
         action = decided(trace, k)
         yield simulator.view, action
-        now_s = trace.decisions[k].time_s
-        next_s = trace.decisions[k + 1].time_s if k + 1 < len(trace.decisions) else None
-        simulator.step(carried_out(action, now_s, next_s))
+        simulator.step(carried_out(action, times_s, k))
 
 
 def explain_episode(trace: EpisodeTrace, policy: Policy) -> Iterator[Explanation]:
@@ -45,10 +49,11 @@ def explain_episode(trace: EpisodeTrace, policy: Policy) -> Iterator[Explanation
         policy: Also acts on each view, so that one with a memory is in the state it was in.
 
     Raises:
-        BaceError: The policy gives no reasons, or decides otherwise than in the trace.
+        ConfigError: The policy gives no reasons.
+        BaceError: It decides otherwise than in the trace.
     """
     if not isinstance(policy, Explains):
-        raise BaceError(f"policy {policy.name}: gives no reasons (it has no explain method)")
+        raise ConfigError(f"policy {policy.name}: gives no reasons (it has no explain method)")
     policy.reset(trace.instance.seed)
     for k, (view, action) in enumerate(replay(trace)):
         explanation = policy.explain(view)

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -25,6 +25,7 @@ from rich.table import Table
 import bace_env
 from bace_env.errors import ResultExistsError
 from bace_env.files import require_writable, write_atomically
+from bace_env.schema import Scenario
 from eval.experiment import Comparison
 from eval.gap import CLOSED
 from eval.metrics import TYPICAL, backlog_over_time
@@ -278,9 +279,6 @@ def require_fresh(option: str, directory: Path) -> None:
 
 
 def _write_run(comparison: Comparison, folder: Path) -> None:
-    def dump(name: str, data: Any) -> None:
-        (folder / name).write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", "utf-8")
-
     request = comparison.request
     run = {
         "scenario": request.scenario.name,
@@ -291,14 +289,13 @@ def _write_run(comparison: Comparison, folder: Path) -> None:
         "versions": versions(),
         "git_revision": git_revision(),
     }
-    dump("run.json", run)
-    dump("scenario.json", finite_json(request.scenario.model_dump(mode="json", exclude_none=True)))
-    dump("summary.json", to_json(comparison))
-    with (folder / "episodes.csv").open("w", newline="", encoding="utf-8") as file:
-        rows = _episode_rows(comparison)
-        writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    for name, data in (
+        ("run", run),
+        ("scenario", scenario_json(request.scenario)),
+        ("summary", to_json(comparison)),
+    ):
+        (folder / f"{name}.json").write_text(json_text(data), "utf-8")
+    (folder / "episodes.csv").write_text(csv_text(_episode_rows(comparison)), "utf-8")
     with (folder / "backlog.csv").open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["policy", "seed", "from_h", "to_h", "mean_backlog"])
@@ -324,12 +321,30 @@ def folder_name(policy: str) -> str:
     return re.sub(r"[^\w.=,-]+|^\.+", "_", policy)
 
 
-def finite_json(data: Any) -> Any:
-    """Infinity as text, which `load_scenario` reads back: JSON has none."""
+def json_text(data: Any) -> str:
+    """The content of a JSON file."""
+    return json.dumps(data, indent=1, allow_nan=False) + "\n"
+
+
+def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
+    """The content of a CSV file: one row at least, all with the same keys."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, rows[0].keys(), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def scenario_json(scenario: Scenario) -> Any:
+    """A scenario as `load_scenario` reads it back: infinity as text, as JSON has none."""
+    return _finite(scenario.model_dump(mode="json", exclude_none=True))
+
+
+def _finite(data: Any) -> Any:
     if isinstance(data, dict):
-        return {key: finite_json(value) for key, value in data.items()}
+        return {key: _finite(value) for key, value in data.items()}
     if isinstance(data, list):
-        return [finite_json(value) for value in data]
+        return [_finite(value) for value in data]
     return str(data) if isinstance(data, float) and not np.isfinite(data) else data
 
 

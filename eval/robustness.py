@@ -1,7 +1,5 @@
 """`python -m eval.robustness`: does the paper's claim survive late and noisy monitoring?"""
 
-import json
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -10,13 +8,24 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bace_env.command import integer, run_command
+from bace_env.command import run_command
 from bace_env.config import load_scenario, preset_names
 from bace_env.errors import ConfigError
-from bace_env.files import write_atomically
 from bace_env.scenario import build_instance, episode_seed
 from eval import robustness_report
-from eval.command import check_outputs, progress_bar
+from eval.command import (
+    NONE,
+    Check,
+    Episodes,
+    JsonFile,
+    Overrides,
+    Workers,
+    check_outputs,
+    parse_path,
+    parse_seed,
+    progress_bar,
+    write_json,
+)
 from eval.disturbance import CONDITIONS, POLICIES, Robustness, World, measure
 
 #: What is run unless scenarios are named, as preset and override: the paper's setting as printed,
@@ -51,39 +60,34 @@ def robustness(
     scenario: Annotated[
         list[str],
         typer.Option(metavar="NAME|FILE", help="Preset or TOML file; repeat for several."),
-    ] = [],  # noqa: B006
-    episodes: Annotated[
-        int, typer.Option(parser=integer(1, 10**6), metavar="N", help="Workloads drawn.")
-    ] = 100,
+    ] = NONE,
+    episodes: Episodes = 100,
     seed: Annotated[
         int,
         typer.Option(
-            parser=integer(0, 2**53 - 1),
+            parser=parse_seed,
             metavar="S",
             help="Seed of workloads, errors of measurement and price series.",
         ),
     ] = 0,
-    set_: Annotated[
-        list[str],
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario field; repeatable."),
-    ] = [],  # noqa: B006
-    workers: Annotated[
-        int, typer.Option(parser=integer(1, 1000), metavar="N", help="Processes.")
-    ] = 1,
-    json_: Annotated[
-        str | None, typer.Option("--json", metavar="FILE|-", help="Write the results as JSON.")
-    ] = None,
+    set_: Overrides = NONE,
+    workers: Workers = 1,
+    json_: JsonFile = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write report, CSV, JSON and plot to a new folder."),
+        typer.Option(
+            parser=parse_path,
+            metavar="DIR",
+            help="Write report, CSV, JSON and plot to a new folder.",
+        ),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Gains with intervals: .png, .pdf or .svg."),
+        typer.Option(
+            parser=parse_path, metavar="FILE", help="Gains with intervals: .png, .pdf or .svg."
+        ),
     ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Re-derive every number independently.")
-    ] = False,
+    check: Check = False,
 ) -> None:
     """Parse, check everything that can be checked, run, report."""
     settings = [(source, ()) for source in dict.fromkeys(scenario)] or SETTINGS
@@ -94,11 +98,7 @@ def robustness(
         build_instance(world.scenario, episode_seed(seed, 0))  # refuses what no cluster could host
     results = _run(worlds, seed, episodes, workers, check)
     if json_ is not None:
-        text = json.dumps(robustness_report.to_json(results), indent=1, allow_nan=False) + "\n"
-        if json_ == "-":
-            sys.stdout.write(text)
-        else:
-            write_atomically(Path(json_), text.encode())
+        write_json(json_, robustness_report.to_json(results))
     if out is not None:
         robustness_report.save_run(results, out)
     if plot is not None:

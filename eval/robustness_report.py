@@ -1,8 +1,5 @@
 """The outcomes of `eval.robustness` as people and programs read them."""
 
-import csv
-import io
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +9,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bace_env.schema import Scenario
 from eval.disturbance import (
     BASELINES,
     CLAIM,
@@ -25,7 +21,15 @@ from eval.disturbance import (
     Verdict,
     survival,
 )
-from eval.report import finite_json, fresh_folder, git_revision, versions, write_figure
+from eval.report import (
+    csv_text,
+    fresh_folder,
+    git_revision,
+    json_text,
+    scenario_json,
+    versions,
+    write_figure,
+)
 from eval.statistics import Estimate
 from eval.verdict import FEWEST_FOR_INTERVAL
 
@@ -392,30 +396,19 @@ def save_run(results: Sequence[Robustness], directory: Path) -> None:
 
 
 def _write_run(results: Sequence[Robustness], folder: Path) -> None:
-    def dump(name: str, data: Any) -> None:
-        (folder / name).write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", "utf-8")
-
-    dump("summary.json", to_json(results))
     run = {
         "overrides": {found.world.title: list(found.world.overrides) for found in results},
         "seeds": list(results[0].seeds),
         "versions": versions(),
         "git_revision": git_revision(),
-        "scenarios": {found.world.title: _as_read(found.world.scenario) for found in results},
+        "scenarios": {found.world.title: scenario_json(found.world.scenario) for found in results},
     }
-    dump("run.json", run)
+    for name, data in (("run", run), ("summary", to_json(results))):
+        (folder / f"{name}.json").write_text(json_text(data), "utf-8")
     for name, rows in (("gains", gain_rows(results)), ("policies", policy_rows(results))):
-        buffer = io.StringIO()
-        writer = csv.DictWriter(buffer, rows[0].keys(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        (folder / f"{name}.csv").write_text(buffer.getvalue(), "utf-8")
+        (folder / f"{name}.csv").write_text(csv_text(rows), "utf-8")
     (folder / "report.md").write_text(make_markdown(results), "utf-8")
     save_plot(results, folder / "robustness.png")
-
-
-def _as_read(scenario: Scenario) -> Any:
-    return finite_json(scenario.model_dump(mode="json", exclude_none=True))
 
 
 def save_plot(results: Sequence[Robustness], path: Path) -> None:

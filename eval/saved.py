@@ -164,12 +164,11 @@ def _play(file: Path, stored: _Trace, instance: Instance) -> EpisodeTrace:
         raise ConfigError(f"{file}: its jobs are not those of scenario.json with this seed")
     regions = {name: r for r, name in enumerate(instance.region_names)}
     simulator = Simulator(instance)
+    times_s = [decision.time_s for decision in stored.decisions]
     for k, decision in enumerate(stored.decisions):
-        later = stored.decisions[k + 1].time_s if k + 1 < len(stored.decisions) else None
         action = _action(file, stored, decision, regions)
-        action = carried_out(action, decision.time_s, later)
         try:
-            simulator.step(action, round(decision.decision_us * 1000.0))
+            simulator.step(carried_out(action, times_s, k), round(decision.decision_us * 1000.0))
         except BaceError as error:
             raise ConfigError(f"{file}: decision {k} cannot be carried out: {error}") from None
     if not simulator.done:

@@ -1,7 +1,6 @@
 """`python -m eval.tradeoff`: average JCT against cost, and who is on the Pareto front."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,18 +11,28 @@ from rich.console import Console
 from rich.table import Table
 
 from agents.policy import make_policy
-from bace_env.command import integer, run_command
+from bace_env.command import run_command
 from bace_env.config import load_scenario
 from bace_env.errors import ConfigError
-from bace_env.scenario import build_instance, episode_seed
 from bace_env.types import BoolArray, FloatArray
 from eval import report
-from eval.command import check_outputs, progress_bar
+from eval.command import (
+    NONE,
+    Episodes,
+    Overrides,
+    ScenarioName,
+    Seed,
+    Workers,
+    check_outputs,
+    parse_path,
+    run_with_bar,
+)
 from eval.compare import BASELINES
-from eval.experiment import Comparison, Request, run_comparison
+from eval.experiment import Comparison, Request
 
 #: Weights of the cost that are swept, from time alone to money above all.
-LAMBDAS = (0.0, 0.1, 0.3, 1.0, 3.0)
+_LAMBDAS = [0.0, 0.1, 0.3, 1.0, 3.0]
+_SWEEP = ["search"]
 
 _HELP = """Average JCT against electricity cost: every policy a point, the Pareto front drawn.
 
@@ -64,32 +73,22 @@ def hypervolume(points: FloatArray, corner: tuple[float, float]) -> float:
 def tradeoff(
     policy: Annotated[
         list[str], typer.Option(metavar="NAME", help="Policy beside the built-in ones; repeatable.")
-    ] = [],  # noqa: B006
+    ] = NONE,
     sweep: Annotated[
         list[str], typer.Option(metavar="NAME", help="Policy with a lambda; repeatable.")
-    ] = ["search"],  # noqa: B006
+    ] = _SWEEP,
     lambda_: Annotated[
         list[float],
         typer.Option("--lambda", metavar="X", min=0.0, help="Weight of the cost; repeatable."),
-    ] = list(LAMBDAS),  # noqa: B006
-    scenario: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="Preset or TOML file.")
-    ] = "paper",
-    episodes: Annotated[
-        int, typer.Option(parser=integer(1, 10**6), metavar="N", help="Workloads drawn.")
-    ] = 50,
-    seed: Annotated[
-        int, typer.Option(parser=integer(0, 2**53 - 1), metavar="S", help="Seed of the workloads.")
-    ] = 0,
-    set_: Annotated[
-        list[str],
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario field; repeatable."),
-    ] = [],  # noqa: B006
-    workers: Annotated[
-        int, typer.Option(parser=integer(1, 1000), metavar="N", help="Processes.")
-    ] = 1,
+    ] = _LAMBDAS,
+    scenario: ScenarioName = "paper",
+    episodes: Episodes = 50,
+    seed: Seed = 0,
+    set_: Overrides = NONE,
+    workers: Workers = 1,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The picture: .png, .pdf or .svg.")
+        Path | None,
+        typer.Option(parser=parse_path, metavar="FILE", help="The picture: .png, .pdf or .svg."),
     ] = None,
 ) -> None:
     """Parse, run, report."""
@@ -102,17 +101,8 @@ def tradeoff(
     specs = tuple(dict.fromkeys([*BASELINES, *policy, *swept]))
     names = {spec: make_policy(spec).name for spec in specs}
     loaded = load_scenario(scenario, set_)
-    build_instance(loaded, episode_seed(seed, 0))
     request = Request(loaded, specs, tuple(set_))
-    with progress_bar() as progress:
-        task = progress.add_task("workloads", total=episodes)
-        comparison = run_comparison(
-            request,
-            seed=seed,
-            episodes=episodes,
-            workers=workers,
-            on_seed=partial(progress.advance, task),
-        )
+    comparison = run_with_bar(request, seed, episodes, workers)
     points = typical_points(comparison)
     console = Console(markup=False, emoji=False)
     console.print(_table(comparison, points))

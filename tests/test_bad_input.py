@@ -344,7 +344,10 @@ CASES = [
     Case(("--workers", "0"), f"{INVALID}'--workers': {INTEGER} 1 to 1000, got '0'"),
     Case(("--out", "folder"), "--out folder: exists; results are never written over old ones"),
     Case(("--out", "taken.json"), r"--out taken\.json: exists; results are never .*"),
-    Case(("--out", ""), r"--out \.: exists; .*"),
+    *(
+        Case((option, ""), f"{INVALID}'{option}': must be a path, got ''")
+        for option in ("--out", "--json", "--plot", "--tensorboard")
+    ),
     Case(("--out", "folder"), r"--out folder: exists; .*"),
     Case(("--out", "x" * 250), "--out .*x: cannot write: File name too long"),
     Case(
@@ -357,7 +360,6 @@ CASES = [
     ),
     Case(("--json", "no/x.json"), r"--json no/x\.json: no such folder no"),
     Case(("--json", "folder"), "--json folder: is a folder, must be a file"),
-    Case(("--json", ""), r"--json \.: is a folder, must be a file"),
     Case(("--json", "x" * 300), "--json x*: cannot write: File name too long"),
     Case(("--plot", "bars.gif"), r"--plot bars\.gif: must end in one of \.png, \.pdf, \.svg"),
     Case(("--plot", "bars"), r"--plot bars: must end in one of \.png, \.pdf, \.svg"),

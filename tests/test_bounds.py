@@ -13,6 +13,7 @@ from scipy.optimize import linprog
 from strategies import instances, make_instance, random_instance
 
 import eval.bounds
+import eval.job_options
 from agents.policy import REGISTRY, make_policy
 from bace_env.config import load_scenario
 from bace_env.errors import BaceError, DeadlockError
@@ -22,7 +23,8 @@ from bace_env.pipeline import T_COMM_FORMS, path_iteration_time, price_integral
 from bace_env.scenario import build_instance, episode_seed
 from bace_env.simulator import Simulator
 from bace_env.types import FloatArray
-from eval.bounds import Bounds, cheapest_spread, execution_range, lower_bounds, mean_busy_times
+from eval.bounds import Bounds, lower_bounds, mean_busy_times
+from eval.job_options import cheapest_spread, execution_range
 from eval.rollout import run_episode
 
 properties = settings(deadline=None, max_examples=100, derandomize=True)
@@ -385,8 +387,8 @@ def test_thinned_tables_only_relax(monkeypatch: pytest.MonkeyPatch) -> None:
     rng, looser = np.random.default_rng(11), 0
     drawn = [random_instance(rng, max_regions=5, max_jobs=8) for _ in range(60)]
     exact = np.array([as_array(lower_bounds(instance)) for instance in drawn])
-    monkeypatch.setattr(eval.bounds, "_MOST_GRAPHS", 2)
-    monkeypatch.setattr(eval.bounds, "_MOST_WINDOWS", 1)
+    monkeypatch.setattr(eval.job_options, "_MOST_GRAPHS", 2)
+    monkeypatch.setattr(eval.job_options, "_MOST_WINDOWS", 1)
     for instance, bound in zip(drawn, exact, strict=True):
         thinned = as_array(lower_bounds(instance))
         # The objective's GPU prices are searched anew, and may come out a little better.
@@ -431,9 +433,9 @@ def test_priced_jobs_start_at_the_best_time(instance: Instance, seed: int) -> No
     """The closed form against all starts on a grid and all regions' prices, spelled out."""
     rng = np.random.default_rng(seed)
     a = instance.arrays
-    options = eval.bounds._options(a)
+    options = eval.job_options.job_options(a)
     per_usd = 1e4 * float(rng.random())
-    rates = per_usd * eval.bounds._constant_rates(a)
+    rates = per_usd * eval.job_options.constant_rates(a)
     weight, end = float(rng.uniform(0.1, 2)), float(rng.uniform(1, 300))
     c = float(rng.uniform(0.0, 3.0)) + abs(float(rates.max()))
     flat, phi = float(rng.choice([0.0, 0.4])) * end, float(rng.choice([0.0, 0.6, 1.0]))

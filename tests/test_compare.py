@@ -20,7 +20,7 @@ from agents.policy import REGISTRY
 from bace_env.checker import violations
 from bace_env.config import load_scenario
 from bace_env.scenario import episode_seed
-from eval import compare, report
+from eval import report
 from eval.compare import BASELINES
 from eval.experiment import Comparison, Request, worker_pool
 from eval.metrics import METRICS, RATIOS, TYPICAL
@@ -399,7 +399,7 @@ def test_an_interrupted_run_leaves_nothing_behind(
     def interrupted(*_: object, **__: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compare, "run_comparison", interrupted)
+    monkeypatch.setattr("eval.command.run_comparison", interrupted)
     before = command.files()
     code, out, err = command.run(*SMALL, "--out", "run", "--json", "x.json", "--plot", "x.png")
     assert (code, out, err) == (130, "", "interrupted\n")

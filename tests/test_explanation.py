@@ -15,7 +15,7 @@ from strategies import instances
 from agents.explanation import Explains, Explanation, Table
 from agents.policy import REGISTRY, make_policy
 from bace_env.config import load_scenario
-from bace_env.errors import BaceError, DeadlockError
+from bace_env.errors import BaceError, ConfigError, DeadlockError
 from bace_env.instance import Instance
 from bace_env.scenario import build_instance
 from bace_env.simulator import WAIT, Action, Placement, Simulator, View
@@ -213,7 +213,7 @@ def test_a_policy_without_reasons_says_so() -> None:
     instance = build_instance(load_scenario("tiny"), 0)
     policy = make_policy("random")
     trace = run_episode(instance, policy)
-    with pytest.raises(BaceError, match=r"policy random: gives no reasons"):
+    with pytest.raises(ConfigError, match=r"policy random: gives no reasons"):
         next(explain_episode(trace, policy))
 
 

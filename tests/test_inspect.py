@@ -320,6 +320,7 @@ def test_bad_input_is_answered_by_one_line(
     [
         (("--html", "a.htm"), r"--html a\.htm: must end in \.html"),
         (("--png", "a.svg"), r"--png a\.svg: must end in \.png"),
+        (("--html", ""), r"Invalid value for '--html': must be a path, got ''"),
         (("--html", "no/a.html"), r"--html no/a\.html: no such folder no"),
         (("--against", "bace"), r"--against: must differ from --policy, got 'bace' twice"),
         (("run", "--against", "bace"), r"--against: must differ from --policy, got 'bace' twice"),
@@ -393,5 +394,5 @@ def test_decisions_are_listed_and_numbered(command: CommandLine) -> None:
 
 def test_a_policy_without_reasons_is_an_answer_not_a_traceback(command: CommandLine) -> None:
     code, out, err = command.run("--policy", "random", "--decision", "0", module=explain)
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err == "error: policy random: gives no reasons (it has no explain method)\n"

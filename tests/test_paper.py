@@ -100,6 +100,7 @@ def test_a_run_and_its_files(command: Command) -> None:
     result = command.run(*args, "--episodes", "12", "--seed", "7", "--out", "a")
     assert (result.code, result.err) == (0, "")
     assert "Fig. 1" in result.out and "Fig. 8, scenario paper" in result.out
+    assert "abstract, scenario paper (not counted: " in result.out
     folder = command.folder / "a"
     files = {str(path.relative_to(folder)) for path in folder.rglob("*.*")}
     assert files == {
