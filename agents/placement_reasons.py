@@ -172,15 +172,15 @@ class RuleTables:
             elif self._chosen == (r,):
                 verdict = self._kept()
             else:
-                verdict = f"refused: {self._dearer(r)}"
+                verdict = self._dearer(r, self._chosen[0])
             rows.append((name, int(free[r]), float(self._prices[r]), verdict))
         title = f"{self._name}: one region with K* = {self._k_star} GPUs (Alg. 1, phase 1)"
         columns = (Column("region"), Column("free", "GPUs"), Column("price", "$/GPU-h"))
         return Table(title, (*columns, Column("verdict")), tuple(rows))
 
-    def _dearer(self, r: int) -> str:
-        same = self._prices[r] == self._prices[self._chosen[0]]
-        return "as cheap, later in the list" if same else "dearer"
+    def _dearer(self, r: int, chosen: int) -> str:
+        same = self._prices[r] == self._prices[chosen]
+        return "refused: " + ("as cheap, later in the list" if same else "dearer")
 
     def _kept(self) -> str:
         """The verdict on the rule's own choice."""
@@ -203,8 +203,7 @@ class RuleTables:
             elif chosen is None:
                 verdict = "refused: fewer GPUs free than k_min"
             elif cheapest:
-                same = self._prices[r] == self._prices[chosen]
-                verdict = "refused: " + ("as cheap, later in the list" if same else "dearer")
+                verdict = self._dearer(r, chosen)
             else:
                 same = free[r] == free[chosen]
                 verdict = "refused: " + ("as many, later in the list" if same else "fewer GPUs")

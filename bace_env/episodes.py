@@ -93,7 +93,6 @@ class Episodes:
         self._seeds = [0] * batch
         self._drawn = [0] * batch
         self._next_episode = [0] * batch
-        self._cost_weights = [0.0] * batch
         self.wait = self._batch.sizes["action_mask"] - 1
 
     def spaces(self) -> tuple[spaces.Space[dict[str, Any]], spaces.Discrete[Any]]:
@@ -115,11 +114,8 @@ class Episodes:
         """Begin the next episode of each of these rows."""
         for b in rows:
             seed = self._draw_seed(b)
-            weight = self._cost_weight
-            if isinstance(weight, tuple):
-                weight = self._sampler.draw_cost_weight(seed, *weight)
-            self._drawn[b], self._cost_weights[b] = seed, weight
-            jobs = self._sampler.draw_jobs(seed)
+            self._drawn[b] = seed
+            jobs, weight = self._sampler.draw_jobs(seed), self._weight_of(seed)
             self._batch.load_jobs(b, *jobs, weight, self._horizon_s)
         self._batch.restart(np.array(rows, dtype=np.int64))
 
@@ -130,16 +126,20 @@ class Episodes:
             if seed not in self._excluded:
                 return seed
 
+    def _weight_of(self, seed: int) -> float:
+        weight = self._cost_weight
+        if isinstance(weight, tuple):
+            return self._sampler.draw_cost_weight(seed, *weight)
+        return weight
+
     def snapshot(self) -> dict[str, np.ndarray[Any, Any]]:
         """Where all episodes stand, as arrays to be stored."""
         rows = (self._seeds, self._drawn, self._next_episode)
-        weights = np.array(self._cost_weights)
-        return self._batch.snapshot() | {"rows": np.array(rows), "cost_weights": weights}
+        return self._batch.snapshot() | {"rows": np.array(rows)}
 
     def restore(self, snapshot: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Go on from a `snapshot` of episodes with the same arguments."""
         self._seeds, self._drawn, self._next_episode = snapshot["rows"].tolist()
-        self._cost_weights = snapshot["cost_weights"].tolist()
         self._batch.restore(snapshot)
 
     def step(self, actions: IntArray) -> StepResult:
@@ -183,7 +183,8 @@ class Episodes:
 
     def instance(self, b: int) -> Instance:
         """The workload of row b."""
-        return replace(self._sampler.draw(self._drawn[b]), cost_weight=self._cost_weights[b])
+        seed = self._drawn[b]
+        return replace(self._sampler.draw(seed), cost_weight=self._weight_of(seed))
 
     def state(self, b: int) -> Any:
         """The state of row b, as live views."""

@@ -15,18 +15,14 @@ from bace_env.errors import ConfigError
 from bace_env.files import require_parent, write_atomically
 from bace_env.schema import Scenario
 from bace_env.types import FloatArray
+from eval.claims import SETTINGS
 from eval.command import progress_bar
 from eval.compare import BASELINES
 from eval.experiment import Comparison, Request, run_comparison
 from eval.report import write_figure
 from eval.statistics import Estimate, estimate_geometric_means, estimate_ratios_of_means
+from eval.tradeoff import hypervolume, typical_points
 
-_PAPER = (
-    "",
-    *(f"scale.bandwidth={x}" for x in (0.3, 0.9, 1.5)),
-    *(f"scale.gpus={x}" for x in (0.5, 0.75, 1.25)),
-    *(f"workload.n_jobs={n}" for n in (12, 16, 20, 24)),
-)
 _RULES = tuple(name for name in BASELINES if name != "random")
 #: The weights of the cost of which the trade-off is drawn.
 LAMBDAS = (0.0, 0.1, 0.3, 0.6, 1.0, 2.0)
@@ -55,17 +51,14 @@ class Case:
 def paper_cases() -> list[Case]:
     """The paper's eleven settings, and the physical one."""
     cases = [
-        Case(
-            f"paper, {change}" if change else "paper",
-            load_scenario("paper", [change] * bool(change)),
-        )
-        for change in _PAPER
+        Case(", ".join(("paper", *overrides)), load_scenario("paper", overrides))
+        for overrides in SETTINGS.values()
     ]
     return [*cases, Case("physical", load_scenario("physical"))]
 
 
 def zero_shot_cases() -> list[Case]:
-    """Numbers of jobs and regions that training never saw (but 24 jobs, which it did)."""
+    """Numbers of jobs and regions that training never saw."""
     cases = []
     for name in ("paper", "physical"):
         changed = load_scenario(name, ["workload.n_jobs=100"])
@@ -103,7 +96,7 @@ def results(
     make_policy(policy)
     require_parent("--out", out)
     cases, other = paper_cases(), zero_shot_cases() if zero_shot_episodes else []
-    total = len(cases) + len(other) + 2 * len(_GAP_SCENARIOS)
+    total = len(cases) + len(other) + (1 + bool(gap_episodes)) * len(_GAP_SCENARIOS)
     with progress_bar() as progress:
         task = progress.add_task("settings", total=total)
 
@@ -217,26 +210,10 @@ def _summary(measured: list[tuple[Case, Comparison]]) -> str:
     )
 
 
-def _points(comparison: Comparison) -> FloatArray:
-    """Typical JCT and cost ratio of each policy, `(policies, 2)`."""
-    ratios = [comparison.estimates[f"typical_{x}_ratio"] for x in ("jct", "cost")]
-    return np.array([[e.mean for e in each] for each in ratios], dtype=float).T
-
-
-def hypervolume(points: FloatArray, reference: FloatArray) -> float:
-    """Area that the points dominate below a reference point, both to be small; `(n, 2)`, `(2,)`."""
-    area, lowest = 0.0, float(reference[1])
-    for x, y in sorted(points.tolist()):
-        if x < reference[0] and y < lowest:
-            area += (float(reference[0]) - x) * (lowest - y)
-            lowest = y
-    return area
-
-
 def _front_text(name: str, comparison: Comparison, policy: str) -> str:
-    points, n = _points(comparison), len(_RULES)
+    points, n = typical_points(comparison), len(_RULES)
     rules, own = points[:n], points[n:]
-    corner = points.max(axis=0)
+    corner = (float(points[:, 0].max()), float(points[:, 1].max()))
     beaten = [
         rule
         for rule, point in zip(_RULES, rules, strict=True)
@@ -291,7 +268,7 @@ def _figure(fronts: dict[str, Comparison], policy: str) -> Any:
     figure = Figure(figsize=(10, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, (name, comparison) in zip(figure.subplots(1, 2), fronts.items(), strict=True):
-        points, n = _points(comparison), len(_RULES)
+        points, n = typical_points(comparison), len(_RULES)
         axes.scatter(*points[:n].T, color="#555555", marker="s", label="fixed rules", zorder=2)
         axes.plot(*points[n:].T, color="#0072B2", marker="o", label=f"{policy}, lambda", zorder=3)
         labels: dict[tuple[float, float], list[str]] = {}
@@ -305,10 +282,11 @@ def _figure(fronts: dict[str, Comparison], policy: str) -> Any:
                 ", ".join(rules), at, xytext=(-5 if right else 5, 5), textcoords="offset points",
                 fontsize=8, ha="right" if right else "left",
             )  # fmt: skip
-        for i in (0, len(LAMBDAS) - 1):
+        # On opposite sides: the points may coincide.
+        for i, offset, side in ((0, (-5, 3), "right"), (len(LAMBDAS) - 1, (5, -9), "left")):
             axes.annotate(
-                f"{LAMBDAS[i]:g}", points[n + i], xytext=(-4, -12), textcoords="offset points",
-                fontsize=8, color="#0072B2",
+                f"{LAMBDAS[i]:g}", points[n + i], xytext=offset, textcoords="offset points",
+                fontsize=8, color="#0072B2", ha=side,
             )  # fmt: skip
         axes.margins(0.12)
         axes.set_title(name)

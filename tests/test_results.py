@@ -1,20 +1,10 @@
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from eval import results
-from eval.results import hypervolume, paper_cases, zero_shot_cases
-
-
-def test_the_hypervolume_is_the_area_below_the_corner() -> None:
-    corner = np.array([3.0, 3.0])
-    assert hypervolume(np.array([[1.0, 1.0]]), corner) == 4.0
-    assert hypervolume(np.array([[1.0, 2.0], [2.0, 1.0]]), corner) == 3.0
-    # What is dominated, beyond the corner or twice there adds nothing.
-    more = np.array([[1.0, 2.0], [2.0, 1.0], [2.0, 2.5], [2.0, 1.0], [4.0, 0.0], [0.0, 3.0]])
-    assert hypervolume(more, corner) == 3.0
+from eval.results import paper_cases, zero_shot_cases
 
 
 def test_the_papers_settings_and_other_sizes() -> None:

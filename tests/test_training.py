@@ -144,6 +144,9 @@ def test_a_mixture_is_its_parts_side_by_side() -> None:
             np.testing.assert_array_equal(observation["jobs"][2 * i : 2 * i + 2], own["jobs"])
             both = observation["action_mask"][2 * i : 2 * i + 2]
             assert (both.sum(1) == own["action_mask"].sum(1)).all()
+            np.testing.assert_array_equal(
+                mixed.env_method("action_masks", indices=[2 * i, 2 * i + 1]), both == 1
+            )
             each = np.array([rng.choice(np.flatnonzero(mask)) for mask in own["action_mask"]])
             chosen.append(each)
             slot, candidate = each // capacity, each % capacity

@@ -8,14 +8,12 @@ import pydantic
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bace_env.errors import ConfigError
+from eval.claims import SETTINGS
 from train.mixture import Setting
 
 #: What one model is to serve: the paper's settings and the physical one, with what may change.
 MIXTURE: tuple[Setting, ...] = (
-    Setting("paper"),
-    *(Setting("paper", (f"scale.bandwidth={x}",)) for x in (0.3, 0.9, 1.5)),
-    *(Setting("paper", (f"scale.gpus={x}",)) for x in (0.5, 0.75, 1.25)),
-    *(Setting("paper", (f"workload.n_jobs={n}",)) for n in (12, 16, 20, 24)),
+    *(Setting("paper", overrides) for overrides in SETTINGS.values()),
     Setting(
         "paper",
         ("workload.n_jobs=16", "workload.arrivals=poisson", "workload.mean_interarrival_h=12"),

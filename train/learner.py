@@ -162,10 +162,10 @@ class Learner(BaseCallback):
         due = steps - self.state.evaluated >= config.evaluate_every
         if self.state.evaluated < 0 or due:
             self.evaluate()
-        if self.state.saved < 0 or steps - self.state.saved >= config.checkpoint_every:
+        due = steps - self.state.saved >= config.checkpoint_every
+        if self.state.saved < 0 or due or self.stopping:
             self.save()
         if self.stopping:
-            self.save()
             raise KeyboardInterrupt
         self._advance("training", steps, config.total_steps)
         self._rollout_began = perf_counter()
@@ -286,6 +286,10 @@ def train(
     """
     torch.set_num_threads(1)  # more are slower on networks of this size
     env = make_env(config)
+    say(
+        f"{folder}: {len(config.settings)} settings, {config.envs} episodes at once, "
+        f"{config.total_steps} steps; memory: about {bytes_needed(config, env) / 1e9:.1f} GB"
+    )
     model = make_model(config, env)
     learner = Learner(config, folder, say, advance)
     checkpoint = folder / CHECKPOINT

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
-from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from bace_env.errors import ConfigError
 from bace_env.observation import FEATURES
-from train.vec_env import BatchVecEnv
+from train.vec_env import BatchVecEnv, RowsVecEnv
 
 _Array = np.ndarray[Any, Any]
 
@@ -30,7 +30,7 @@ class Setting(NamedTuple):
         return ", ".join([self.scenario, *self.overrides])
 
 
-class MixedVecEnv(VecEnv):
+class MixedVecEnv(RowsVecEnv):
     """The episodes of several settings side by side, `num_envs` of each, in their order.
 
     Args:
@@ -65,7 +65,6 @@ class MixedVecEnv(VecEnv):
             for setting in settings
         ]
         self._each, self._slots = num_envs, slots
-        self.render_mode = None
         shown = [part.episodes.state(0).free_gpus.size for part in self.parts]
         for setting, n_regions in zip(settings, shown, strict=True):
             if n_regions != shown[0]:
@@ -127,39 +126,10 @@ class MixedVecEnv(VecEnv):
             [part.restore(own) for part, own in zip(self.parts, snapshot, strict=True)]
         )
 
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """The attribute of each episode's environment."""
-        return [getattr(self.parts[i // self._each], attr_name) for i in self._get_indices(indices)]
-
-    def has_attr(self, attr_name: str) -> bool:
-        """Whether the environments have the attribute."""
-        return self.parts[0].has_attr(attr_name)
-
-    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Refused: an episode has no attributes of its own."""
-        self.parts[0].set_attr(attr_name, value, indices)
-
-    def env_method(
-        self, method_name: str, *args: Any, indices: VecEnvIndices = None, **kwargs: Any
-    ) -> list[Any]:
-        """Call a method that has one result per episode, such as `action_masks`."""
-        found = [
-            result
-            for part in self.parts
-            for result in part.env_method(method_name, *args, **kwargs)
-        ]
-        return [found[i] for i in self._get_indices(indices)]
-
-    def env_is_wrapped(self, wrapper_class: type, indices: VecEnvIndices = None) -> list[bool]:
-        """No episode is wrapped."""
-        return [False for _ in self._get_indices(indices)]
-
-    def get_images(self) -> Sequence[_Array | None]:
-        """Batches are not drawn."""
-        return [None] * self.num_envs
+    def action_masks(self) -> _Array:
+        """Which actions are valid, `(num_envs, actions)`."""
+        masks = [part.action_masks() for part in self.parts]
+        return np.concatenate([_pad_mask(mask, self._slots, self._capacity) for mask in masks])
 
 
 def pad_candidates(
@@ -173,19 +143,25 @@ def pad_candidates(
         capacity: The new K, not below the present one.
     """
     mask, candidates = observation["action_mask"], observation["candidates"]
-    batch, present = len(mask), (mask.shape[1] - 1) // slots
-    if present == capacity:
+    if (mask.shape[1] - 1) // slots == capacity:
         return dict(observation)
-    width = len(FEATURES["candidates"])
-    room = np.zeros((batch, slots, capacity, width), candidates.dtype)
-    room[:, :, :present] = candidates.reshape(batch, slots, present, width)
-    wider = np.zeros((batch, slots, capacity), mask.dtype)
-    wider[:, :, :present] = mask[:, :-1].reshape(batch, slots, present)
     return {
         **observation,
-        "candidates": room.reshape(batch, -1),
-        "action_mask": np.hstack([wider.reshape(batch, -1), mask[:, -1:]]),
+        "candidates": _pad_slots(candidates, slots, capacity * len(FEATURES["candidates"])),
+        "action_mask": _pad_mask(mask, slots, capacity),
     }
+
+
+def _pad_mask(mask: _Array, slots: int, capacity: int) -> _Array:
+    return np.hstack([_pad_slots(mask[:, :-1], slots, capacity), mask[:, -1:]])
+
+
+def _pad_slots(array: _Array, slots: int, size: int) -> _Array:
+    """Of `(B, Q * present)`: zeros behind what each slot has, up to `size` numbers."""
+    own = array.reshape(len(array), slots, -1)
+    room = np.zeros((len(array), slots, size), array.dtype)
+    room[:, :, : own.shape[2]] = own
+    return room.reshape(len(array), -1)
 
 
 def change_capacity(actions: _Array, present: int, capacity: int) -> _Array:

@@ -130,12 +130,6 @@ def _train(config: "TrainConfig", folder: Path, *, resume: bool) -> None:
     from train.checkpoint import CHECKPOINT
 
     console = Console(stderr=True, markup=False, emoji=False, highlight=False)
-    env = learner.make_env(config)
-    needed = learner.bytes_needed(config, env) / 1e9
-    console.print(
-        f"{folder}: {len(config.settings)} settings, {config.envs} episodes at once, "
-        f"{config.total_steps} steps; memory: about {needed:.1f} GB"
-    )
     with progress_bar() as progress:
         task = progress.add_task("compiling", total=None)
 

@@ -1,5 +1,6 @@
 """A stable-baselines3 `VecEnv` straight over the batched simulator, without subprocesses."""
 
+from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,47 @@ from bace_env.schema import Scenario
 _Array = np.ndarray[Any, Any]
 
 
-class BatchVecEnv(VecEnv):
+class RowsVecEnv(VecEnv):
+    """What SB3 asks of environments whose episodes are rows of arrays, without an object each."""
+
+    render_mode = None
+
+    @abstractmethod
+    def action_masks(self) -> _Array:
+        """Which actions are valid, `(num_envs, actions)`."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """The attribute of this environment, once per index: all episodes share it."""
+        return [getattr(self, attr_name) for _ in self._get_indices(indices)]
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Whether this environment has the attribute."""
+        return hasattr(self, attr_name)
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """Refused: an episode has no attributes of its own."""
+        raise ConfigError(f"set_attr {attr_name!r}: an episode has no attributes of its own")
+
+    def env_method(
+        self, method_name: str, *args: Any, indices: VecEnvIndices = None, **kwargs: Any
+    ) -> list[Any]:
+        """Call a method that has one result per episode, such as `action_masks`."""
+        found = getattr(self, method_name)(*args, **kwargs)
+        return [found[i] for i in self._get_indices(indices)]
+
+    def env_is_wrapped(self, wrapper_class: type, indices: VecEnvIndices = None) -> list[bool]:
+        """No episode is wrapped."""
+        return [False for _ in self._get_indices(indices)]
+
+    def get_images(self) -> Sequence[_Array | None]:
+        """Batches are not drawn; `GeoPipelineEnv` is."""
+        return [None] * self.num_envs
+
+
+class BatchVecEnv(RowsVecEnv):
     """`num_envs` episodes stepped by one kernel call, with SB3's conventions.
 
     A finished episode restarts at once; its last observation is in `info["terminal_observation"]`,
@@ -49,7 +90,6 @@ class BatchVecEnv(VecEnv):
             horizon_s=horizon_s,
             excluded=excluded,
         )
-        self.render_mode = None
         observation_space, action_space = self.episodes.spaces()
         super().__init__(num_envs, observation_space, action_space)
         self._actions = np.zeros(num_envs, dtype=np.int64)
@@ -107,36 +147,6 @@ class BatchVecEnv(VecEnv):
         self._seeded = True
         return self.episodes.observations()
 
-    def close(self) -> None:
-        """Nothing is open."""
-
     def action_masks(self) -> _Array:
         """Which actions are valid, `(num_envs, actions)`."""
         return self.episodes.masks()
-
-    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """The attribute of this environment, once per index: all episodes share it."""
-        return [getattr(self, attr_name) for _ in self._get_indices(indices)]
-
-    def has_attr(self, attr_name: str) -> bool:
-        """Whether this environment has the attribute."""
-        return hasattr(self, attr_name)
-
-    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Refused: an episode has no attributes of its own."""
-        raise ConfigError(f"set_attr {attr_name!r}: an episode has no attributes of its own")
-
-    def env_method(
-        self, method_name: str, *args: Any, indices: VecEnvIndices = None, **kwargs: Any
-    ) -> list[Any]:
-        """Call a method that has one result per episode, such as `action_masks`."""
-        found = getattr(self, method_name)(*args, **kwargs)
-        return [found[i] for i in self._get_indices(indices)]
-
-    def env_is_wrapped(self, wrapper_class: type, indices: VecEnvIndices = None) -> list[bool]:
-        """No episode is wrapped."""
-        return [False for _ in self._get_indices(indices)]
-
-    def get_images(self) -> Sequence[_Array | None]:
-        """Batches are not drawn; `GeoPipelineEnv` is."""
-        return [None] * self.num_envs
