@@ -271,11 +271,10 @@ def _holds_table(found: Sequence[Hold], best: Result) -> list[str]:
     ]
     for hold in found:
         claim = hold.claim
-        figure = "abstract" if claim.figure == "abstract" else f"Fig. {claim.figure}"
         end = f" ({claim.kind})" if claim.kind in ("least", "most") else ""
         cells = [
-            f"{figure}, {claim.setting}, {claim.metric}: {claim.words}{end}",
-            "> 1" if claim.value is None else f"{claim.value:.3f}",
+            f"{claim.place}, {claim.setting}, {claim.metric}: {claim.words}{end}",
+            claim.stated,
             f"{best.values[claim.name]:.2f}",
             f"{100 * hold.share:.0f} %",
             hold.assumption,

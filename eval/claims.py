@@ -83,6 +83,16 @@ class Claim:
     repeats: bool = False
 
     @property
+    def place(self) -> str:
+        """The figure as readers know it."""
+        return self.figure if self.figure == "abstract" else f"Fig. {self.figure}"
+
+    @property
+    def stated(self) -> str:
+        """The value that the paper states."""
+        return "> 1" if self.value is None else f"{self.value:.3f}"
+
+    @property
     def name(self) -> str:
         """Unique, the same in every version: the key in CSV files and of searches."""
         if self.kind == "ratio":

@@ -7,7 +7,7 @@ import numpy as np
 
 from eval.assumptions import SCORED
 from eval.claims import TOLERANCE, Verdict
-from eval.paper_report import label, stated, tally, with_interval
+from eval.paper_report import label, tally, with_interval
 from eval.reproduction import Fig1Row, Reproduction
 
 FOLDER = "reproduction"  # of plots and CSV, beside the report
@@ -184,7 +184,7 @@ def _figure_section(found: Sequence[Reproduction], figure: str) -> list[str]:
         claim = each[0].claim
         if claim.figure not in about:
             continue
-        cells = [label(each[0]), claim.where, stated(each[0])]
+        cells = [label(each[0]), claim.where, claim.stated]
         for judged in each:
             verdict = judged.verdict
             shown = f"**{verdict}**" if verdict == "reproduced" else verdict
@@ -212,8 +212,9 @@ def _statistic_section(found: Sequence[Reproduction]) -> list[str]:
             for j in changed:
                 ours = f"{with_interval(j.ours)}: {j.verdict}"
                 other = f"{with_interval(j.of_means)}: {j.verdict_of_means}"
-                figure = "abstract" if j.claim.figure == "abstract" else f"Fig. {j.claim.figure}"
-                lines.append(f"| {figure}, {label(j)} | {stated(j)} | {ours} | {other} |")
+                lines.append(
+                    f"| {j.claim.place}, {label(j)} | {j.claim.stated} | {ours} | {other} |"
+                )
         lines.append("")
     return lines[:-1]
 

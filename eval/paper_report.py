@@ -78,16 +78,15 @@ def print_tables(found: Sequence[Reproduction], fig1: Sequence[Fig1Row], console
             )
         console.print(table, "")
     for reproduction in found:
-        for figure in dict.fromkeys(judged.claim.figure for judged in reproduction.judged):
-            name = figure if figure == "abstract" else f"Fig. {figure}"
-            title = f"{name}, scenario {reproduction.scenario.name}"
-            if figure == "abstract":
+        for place in dict.fromkeys(judged.claim.place for judged in reproduction.judged):
+            title = f"{place}, scenario {reproduction.scenario.name}"
+            if place == "abstract":
                 title += " (not counted: Fig. 4 has the same percentages)"
             table = _table(title, ["claim", "paper", "ours", "verdict"])
             for judged in reproduction.judged:
-                if judged.claim.figure == figure:
+                if judged.claim.place == place:
                     ours = with_interval(judged.ours)
-                    table.add_row(label(judged), stated(judged), ours, judged.verdict)
+                    table.add_row(label(judged), judged.claim.stated, ours, judged.verdict)
             console.print(table, "")
     for reproduction in found:
         if reproduction.judged:
@@ -125,11 +124,6 @@ def label(judged: Judged) -> str:
     end = {"least": " (least)", "most": " (most)"}.get(judged.claim.kind, "")
     metric = "JCT" if judged.claim.metric == "jct" else "cost"
     return f"{_setting(judged)}, {metric}: {judged.claim.words}{end}"
-
-
-def stated(judged: Judged) -> str:
-    """The value that the paper states."""
-    return "> 1" if judged.claim.value is None else f"{judged.claim.value:.3f}"
 
 
 def with_interval(estimate: Estimate) -> str:
