@@ -235,11 +235,11 @@ class Ppo:
                 run_h = view.execution_s(*action) / 3600.0
             rows.append((job, where, run_h, 100.0 * float(shares[i])))
         action, best = _action(batch, choice.action), 100.0 * float(shares.max())
-        sentence = f"Wait: the network gives it {best:.0f} %."
+        what = "Wait"
         if isinstance(action, Placement):
             where = view.instance.where(action.path, action.gpus)
-            name = view.instance.job_names[action.job]
-            sentence = f"{name} starts on {where}: the network gives it {best:.0f} %."
+            what = f"{view.instance.job_names[action.job]} starts on {where}"
+        sentence = f"{what}: the network gives it {best:.0f} %."
         facts = (
             Fact("time", view.now_s / 3600.0, "h"),
             Fact("valid actions", int(np.isfinite(choice.scores).sum())),

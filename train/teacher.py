@@ -14,7 +14,7 @@ from agents.heuristic import heuristic_options
 from agents.search import PORTFOLIO, Planner, remaining
 from bace_env.episodes import Episodes
 from bace_env.instance import Instance
-from bace_env.kernels import allocate_state, reset, time_tolerance
+from bace_env.kernels import time_tolerance
 from bace_env.observation import FEATURES
 from bace_env.types import N_PENDING, FloatArray, State
 
@@ -45,11 +45,11 @@ class _Plan(NamedTuple):
 class _Teacher:
     """Plans one episode, and plans the rest anew at every decision: it may have been left."""
 
-    def __init__(self, instance: Instance, simulations: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self, instance: Instance, state: State, simulations: int, rng: np.random.Generator
+    ) -> None:
         self._planner = Planner(instance, tuple(heuristic_options(spec) for spec in PORTFOLIO))
         self._instance, self._simulations, self._rng = instance, simulations, rng
-        state = allocate_state(instance.n_regions, instance.n_jobs)
-        reset(instance.arrays, state, np.inf)
         self._planner.begin(state)
         self._planner.try_bases()
         self._planner.improve(rng.random((simulations * instance.n_jobs, 9)))
@@ -74,9 +74,9 @@ class _Teacher:
         )
 
 
-def best_objective(instance: Instance, simulations: int, rng: np.random.Generator) -> float:
-    """Objective of the plan for a whole episode, with so many simulations per job."""
-    return _Teacher(instance, simulations, rng).objective
+def best_objective(episodes: Episodes, b: int, simulations: int, rng: np.random.Generator) -> float:
+    """Of the plan for an episode that has just begun, with so many simulations per job."""
+    return _Teacher(episodes.instance(b), episodes.state(b), simulations, rng).objective
 
 
 def demonstrate(
@@ -91,7 +91,9 @@ def demonstrate(
         rng: For the annealing.
     """
     episodes.begin(range(n))
-    teachers = [_Teacher(episodes.instance(b), simulations, rng) for b in range(n)]
+    teachers = [
+        _Teacher(episodes.instance(b), episodes.state(b), simulations, rng) for b in range(n)
+    ]
     live, n_jobs = np.ones(n, dtype=bool), episodes.state(0).start_s.size
     seen, rows, actions, rewards = [], [], [], []
     objective = np.full(n, np.nan)

@@ -14,6 +14,7 @@ from bace_env.types import FloatArray
 from eval.rollout import run_episode
 from train.mixture import Setting
 from train.network import Network
+from train.packing import best_actions, pack
 from train.teacher import best_objective
 
 #: Episodes of these runs are kept out of training: the results' (0) and the validation's (1).
@@ -58,10 +59,9 @@ class Validation:
         rng = np.random.default_rng(VALIDATION_SEED)
         bace, best = [], []
         for b in range(episodes):
-            instance = self._episodes.instance(b)
-            trace = run_episode(instance, make_policy("bace"))
+            trace = run_episode(self._episodes.instance(b), make_policy("bace"))
             bace.append((trace.summary().avg_jct_s, float(trace.cost_usd.sum()), trace.objective()))
-            best.append(best_objective(instance, simulations, rng))
+            best.append(best_objective(self._episodes, b, simulations, rng))
         self._bace, self._best = np.array(bace).T, np.array(best)
 
     def _begin(self) -> None:
@@ -95,7 +95,9 @@ def play(network: Network, episodes: Episodes) -> FloatArray:
     while live.any():
         observation = {k: torch.as_tensor(v) for k, v in episodes.observations().items()}
         with torch.no_grad():
-            actions = network(observation)[0].argmax(1).numpy()
+            packed = pack(observation)
+            scores, wait_scores, _ = network(packed)
+            actions = best_actions(scores, wait_scores, packed).numpy()
         result = episodes.step(actions)
         for b in np.flatnonzero(result.terminated & live).tolist():
             info = episodes.final_info(b)
