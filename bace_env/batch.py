@@ -178,10 +178,18 @@ def _fill_choices(world: World, b: int, arrays: Arrays, state: State) -> None:
                 )  # fmt: skip
 
 
+class Sheet(NamedTuple):
+    """Arrays that observations are written into, and how much of them may differ from zero."""
+
+    observation: Observation  # (B, size) each
+    filled: IntArray  # (B, Q) candidates of each slot: most of what is observed stays zero
+
+
 @inner_kernel
-def observe(world: World, out: Observation, b: int) -> None:
-    """Work out slots, candidates, mask and features of episode b; features go to row b of `out`."""
+def observe(world: World, sheet: Sheet, b: int) -> None:
+    """Work out slots, candidates, mask and features of episode b, into row b of the sheet."""
     arrays, state = _row(world, b)
+    out = sheet.observation
     scales, prices, slots = world.scales, world.prices, slots_row(world.slots, b)
     current_rates(arrays, state.now_s[0], prices[b])
     _fill_choices(world, b, arrays, state)
@@ -197,11 +205,14 @@ def observe(world: World, out: Observation, b: int) -> None:
         arrays.link_bytes_per_s, arrays.link_latency_s, state.link_used, scales[b, WIDEST_LINK], b,
         out.links,
     )  # fmt: skip
-    write_jobs(arrays, slots, tables, state.now_s[0], reach, scales, b, out.jobs, out.candidates)
+    write_jobs(
+        arrays, slots, tables, state.now_s[0], reach, scales, b, sheet.filled, out.jobs,
+        out.candidates,
+    )  # fmt: skip
 
 
 @kernel
-def restart_rows(world: World, out: Observation, rows: IntArray) -> None:
+def restart_rows(world: World, sheet: Sheet, rows: IntArray) -> None:
     """Begin these episodes anew and observe their first decisions."""
     for i in range(rows.size):
         b = rows[i]
@@ -213,14 +224,14 @@ def restart_rows(world: World, out: Observation, rows: IntArray) -> None:
         world.scales[b, JCT_REF_S] = jct_ref_s
         world.scales[b, COST_REF_USD] = reference_cost(work_gpu_s, arrays.ref_usd_per_gpu_s)
         reset(arrays, state, np.inf)
-        observe(world, out, b)
+        observe(world, sheet, b)
 
 
 @kernel
-def observe_rows(world: World, out: Observation, rows: IntArray) -> None:
+def observe_rows(world: World, sheet: Sheet, rows: IntArray) -> None:
     """Observe these episodes as they are."""
     for i in range(rows.size):
-        observe(world, out, rows[i])
+        observe(world, sheet, rows[i])
 
 
 @inner_kernel
@@ -246,7 +257,7 @@ def _carry_out(world: World, b: int, action: int) -> tuple[int, bool]:
 @kernel
 def step_all(
     world: World,
-    out: Observation,
+    sheet: Sheet,
     actions: IntArray,
     terms: FloatArray,
     codes: IntArray,
@@ -256,7 +267,7 @@ def step_all(
 
     Args:
         world: The batch.
-        out: Out, the observations.
+        sheet: Out, the observations.
         actions: Action index of each episode, `(B,)`. One that the mask forbids counts as WAIT; if
             WAIT is forbidden too (nothing lies ahead), nothing happens.
         terms: Out, `(B, 2)`: the JCT and the cost term of the reward.
@@ -272,7 +283,7 @@ def step_all(
         terms[b, 0] = -(totals[b, JOB_SECONDS] - job_s) / (n_jobs * scales[b, JCT_REF_S])
         spent = totals[b, CHARGED_USD] - usd
         terms[b, 1] = -scales[b, COST_WEIGHT] * spent / scales[b, COST_REF_USD]
-        observe(world, out, b)
+        observe(world, sheet, b)
 
 
 def _is_same_cluster(one: Arrays, other: Arrays) -> bool:
@@ -297,6 +308,8 @@ class Batch:
         batch: B.
         slots: Q, visible jobs.
         budgets: Shares of K* that candidates aim at.
+        copy: Give away the arrays of observations, for good. Without, they are lent: read-only, and
+            overwritten by the next step or restart, which need not write again what stays zero.
     """
 
     def __init__(
@@ -305,6 +318,8 @@ class Batch:
         batch: int,
         slots: int,
         budgets: Sequence[float] = DEFAULT_BUDGETS,
+        *,
+        copy: bool = True,
     ) -> None:
         n_regions, n_jobs = example.n_regions, example.n_jobs
         shares = budget_shares(example.arrays, budgets)
@@ -340,23 +355,32 @@ class Batch:
         )
         self._put_cluster(0, example.arrays)
         self.world.scales[:, ALL_GPUS:] = cluster_scales(example.arrays)
-        self._observation = self._fresh()
+        self._copy = copy
+        self._sheet = self._fresh()
         self._given_away = False
 
-    def _fresh(self) -> Observation:
-        return allocate_observations(self.world.mask.shape[0], self.sizes)
+    def _fresh(self) -> Sheet:
+        batch = self.world.mask.shape[0]
+        filled = np.full((batch, self.world.slots.job.shape[1]), self.capacity)  # not known yet
+        return Sheet(allocate_observations(batch, self.sizes), filled)
 
     @property
     def observation(self) -> Observation:
-        """The present observations: the caller's own, nothing writes into them any more."""
+        """The present observations; see `copy` for how long."""
+        if not self._copy:
+            lent: tuple[Any, ...] = tuple(array.view() for array in self._sheet.observation)
+            for array in lent:
+                array.flags.writeable = False
+            return Observation(*lent)
         self._take_back()
         self._given_away = True
-        return self._observation
+        return self._sheet.observation
 
     def _take_back(self) -> None:
         """Have arrays of our own again, with the same content."""
         if self._given_away:
-            self._observation = _copied(self._observation)
+            own = _copied(self._sheet.observation)
+            self._sheet = Sheet(own, np.full_like(self._sheet.filled, self.capacity))
             self._given_away = False
 
     def state(self, b: int) -> State:
@@ -365,7 +389,7 @@ class Batch:
 
     def peek(self, b: int) -> Observation:
         """The present observation of row b, copied."""
-        return _copied(Observation(*(array[b] for array in self._observation)))
+        return _copied(Observation(*(array[b] for array in self._sheet.observation)))
 
     def load(
         self,
@@ -423,7 +447,7 @@ class Batch:
     def restart(self, rows: IntArray) -> None:
         """Begin the episodes that `load` has put into these rows."""
         self._take_back()
-        restart_rows(self.world, self._observation, rows)
+        restart_rows(self.world, self._sheet, rows)
 
     def show(self, b: int, state: State) -> Observation:
         """Put row b into this state of its workload, and observe: copied, one axis less."""
@@ -436,7 +460,7 @@ class Batch:
 
     def _observe(self, rows: IntArray) -> None:
         self._take_back()
-        observe_rows(self.world, self._observation, rows)
+        observe_rows(self.world, self._sheet, rows)
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """All that the episodes are, copied; what is observed follows from it."""
@@ -464,9 +488,9 @@ class Batch:
         terms = np.empty((actions.size, 2))
         codes, invalid = np.empty(actions.size, np.int64), np.empty(actions.size, np.bool_)
         if self._given_away:  # all rows are written anew: no need to copy
-            self._observation = self._fresh()
+            self._sheet = self._fresh()
             self._given_away = False
-        step_all(self.world, self._observation, actions, terms, codes, invalid)
+        step_all(self.world, self._sheet, actions, terms, codes, invalid)
         return terms, codes, invalid
 
     def placement(self, b: int, action: int) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:

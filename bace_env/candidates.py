@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bace_env.jit import inner_kernel, kernel
+from bace_env.jit import inlined_kernel, inner_kernel, kernel
 from bace_env.pipeline import egress_cost, link_room, path_iteration_time
 from bace_env.placement import (
     FILL_CHEAPEST,
@@ -251,7 +251,7 @@ def fill_candidates(
         length, gpus = walk(act_bytes, comp_s, orders, 0, start, k_star)
         scratch.star[0, start], scratch.star[1, start] = length, gpus
         most, longest = max(most, gpus), max(longest, length)
-        _add_paths(act_bytes, comp_s, k_min, k_star, budgets, orders, start, found)
+        _add_paths(act_bytes, comp_s, k_min, k_star, budgets, orders, start, scratch.star, found)
     if longest > 1:
         _add_other_fills(free_gpus, prices, orders, k_min, most, scratch, found)
     _price_candidates(arrays, free_gpus, prices, orders, profile, scratch.alloc[0], found)
@@ -272,29 +272,44 @@ def _add_paths(
     budgets: FloatArray,
     orders: Orders,
     start: int,
+    star: IntArray,
     found: Candidates,
 ) -> None:
-    """The distinct paths from one start, for every growth and every number of GPUs aimed at."""
+    """The distinct paths from one start, for every number of GPUs aimed at and every growth.
+
+    `star`, `(2, R)`, has length and GPUs of each start's path for K* by bandwidth.
+    """
     first, alike = found.number[0], orders.alike[start]
-    for grow in range(GROWTHS + 1):
-        g = max(grow, 1) - 1
-        if grow != GROW_NONE and orders.number[g, start] == 1:
-            continue  # nowhere to go
-        if grow == GROW_PRICE and alike == orders.number[0, start] == orders.number[1, start]:
-            continue  # both grow alike
-        for i in range(budgets.size):
-            target = budget_gpus(budgets[i], k_min, k_star)
-            length, gpus = 1, min(orders.gpus[0, start, 0], target)
-            if grow != GROW_NONE:
-                length, gpus = walk(act_bytes, comp_s, orders, g, start, target)
-            if gpus < k_min:
-                continue
-            known = False
-            for c in range(first, found.number[0]):
-                if found.length[c] == length and found.gpus[c] == gpus:
-                    known = known or found.grow[c] == grow or length <= alike
-            if not known:
-                _add(found, start, grow, length, gpus, FILL_CHEAPEST)
+    by_bandwidth, by_price = orders.number[0, start], orders.number[1, start]
+    for i in range(budgets.size):
+        target = budget_gpus(budgets[i], k_min, k_star)
+        own = min(orders.gpus[0, start, 0], target)
+        _add_new(start, GROW_NONE, 1, own, k_min, first, alike, found)
+        if own == target or by_bandwidth == 1:
+            continue  # no need, or nowhere to go
+        length, gpus = star[0, start], star[1, start]
+        if target != k_star:
+            length, gpus = walk(act_bytes, comp_s, orders, 0, start, target)
+        _add_new(start, GROW_BANDWIDTH, length, gpus, k_min, first, alike, found)
+        same_way = length < alike or (length == alike and gpus == target)
+        if not same_way and not alike == by_bandwidth == by_price:
+            length, gpus = walk(act_bytes, comp_s, orders, 1, start, target)
+            _add_new(start, GROW_PRICE, length, gpus, k_min, first, alike, found)
+
+
+@inner_kernel
+def _add_new(
+    start: int, grow: int, length: int, gpus: int, k_min: int, first: int, alike: int,
+    found: Candidates,
+) -> None:  # fmt: skip
+    """Add a path with enough GPUs unless it is among those from `first` on."""
+    if gpus < k_min:
+        return
+    for c in range(first, found.number[0]):
+        same = found.length[c] == length and found.gpus[c] == gpus
+        if same and (found.grow[c] == grow or length <= alike):
+            return
+    _add(found, start, grow, length, gpus, FILL_CHEAPEST)
 
 
 @inner_kernel
@@ -367,6 +382,8 @@ def _add_other_fills(
     alloc, other = scratch.alloc[0], scratch.alloc[1]
     freest = freest_region(free_gpus, 1)
     best, best_price = -1, np.inf
+    if most < k_min or not _fills_differ(orders, freest, most, scratch.star):
+        return
     for start in range(free_gpus.size):
         length, gpus = scratch.star[0, start], scratch.star[1, start]
         order = orders.region[0, start]
@@ -374,7 +391,7 @@ def _add_other_fills(
             allocate(FILL_IN_ORDER, order, length, gpus, free_gpus, prices, alloc)
             if not _is_alg2(order, length, gpus, free_gpus, prices, alloc, other):
                 _add(found, start, GROW_BANDWIDTH, length, gpus, FILL_IN_ORDER)
-        if length > 0 and gpus == most and most >= k_min:
+        if length > 0 and gpus == most:
             allocate(FILL_UNIFORM, order, length, gpus, free_gpus, prices, alloc)
             price = mean_price(order, alloc, length, gpus, prices)
             if best < 0 or is_cheaper(price, best_price):
@@ -390,7 +407,18 @@ def _add_other_fills(
             _add(found, best, GROW_BANDWIDTH, length, most, FILL_UNIFORM)
 
 
-@inner_kernel
+@inlined_kernel
+def _fills_differ(orders: Orders, freest: int, most: int, star: IntArray) -> bool:
+    """Whether a path that other fills may come on leaves GPUs free: else all fills are alike."""
+    differ = False
+    for start in range(orders.alike.size):
+        length, gpus = star[0, start], star[1, start]
+        if length > 1 and (start == freest or gpus == most):
+            differ = differ or gpus < orders.gpus[0, start, length - 1]
+    return differ
+
+
+@inlined_kernel
 def _is_alg2(
     path: IntArray,
     length: int,

@@ -219,7 +219,9 @@ class GeoPipelineVectorEnv(VectorEnv[_Observation, np.ndarray[Any, Any], np.ndar
     `info["final_info"]`; beside them `info` has the new episode's `time_s`, and the terms and
     `invalid_action` of the step taken.
 
-    Arguments are those of `GeoPipelineEnv`, less `strict` and `render_mode`.
+    Arguments are those of `GeoPipelineEnv`, less `strict` and `render_mode`. `copy=False` lends the
+    observations instead of giving them away, which is faster: the arrays are read-only, and the
+    next step overwrites them.
     """
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
@@ -234,6 +236,7 @@ class GeoPipelineVectorEnv(VectorEnv[_Observation, np.ndarray[Any, Any], np.ndar
         budgets: Sequence[float] = DEFAULT_BUDGETS,
         cost_weight: float | None = None,
         horizon_s: float | None = None,
+        copy: bool = True,
     ) -> None:
         super().__init__()
         self.num_envs = num_envs
@@ -245,6 +248,7 @@ class GeoPipelineVectorEnv(VectorEnv[_Observation, np.ndarray[Any, Any], np.ndar
             budgets=budgets,
             cost_weight=cost_weight,
             horizon_s=horizon_s,
+            copy=copy,
         )
         self.single_observation_space, self.single_action_space = self.episodes.spaces()
         self.observation_space = batch_space(self.single_observation_space, num_envs)

@@ -50,6 +50,7 @@ class Episodes:
             default: the scenario's.
         horizon_s: Truncates an episode this long after its first arrival.
         excluded: Seeds of episodes that are never played: those that are kept for evaluation.
+        copy: As of `bace_env.batch.Batch`: False lends observations instead of giving them.
 
     Raises:
         ConfigError: A wrong scenario or argument.
@@ -66,6 +67,7 @@ class Episodes:
         cost_weight: float | tuple[float, float] | None = None,
         horizon_s: float | None = None,
         excluded: Collection[int] = (),
+        copy: bool = True,
     ) -> None:
         if slots < 1 or batch < 1:
             raise ConfigError(f"slots and batch: must be >= 1, got {slots} and {batch}")
@@ -89,7 +91,7 @@ class Episodes:
         self._cost_weight = first.cost_weight if cost_weight is None else cost_weight
         self._excluded = frozenset(excluded)
         self._horizon_s = np.inf if horizon_s is None else horizon_s
-        self._batch = Batch(first, batch, slots, budgets)
+        self._batch = Batch(first, batch, slots, budgets, copy=copy)
         self._seeds = [0] * batch
         self._drawn = [0] * batch
         self._next_episode = [0] * batch
@@ -164,7 +166,7 @@ class Episodes:
         )
 
     def observations(self) -> dict[str, np.ndarray[Any, Any]]:
-        """All observations, `(B, size)` each, the caller's own."""
+        """All observations, `(B, size)` each; the caller's own unless `copy` is False."""
         return dict(zip(Observation._fields, self._batch.observation, strict=True))
 
     def observation(self, b: int) -> dict[str, np.ndarray[Any, Any]]:

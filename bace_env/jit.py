@@ -39,7 +39,12 @@ def inner_kernel(function: _F) -> _F:
     return _compiled(function, has_entry=False)
 
 
-def _compiled(function: _F, *, has_entry: bool) -> _F:
+def inlined_kernel(function: _F) -> _F:
+    """A small inner kernel of many arrays: handing them over would take longer than it runs."""
+    return _compiled(function, has_entry=False, inline=True)
+
+
+def _compiled(function: _F, *, has_entry: bool, inline: bool = False) -> _F:
     folder = Path(sys.modules[function.__module__].__file__ or __file__).parent
     options = {
         "cache": True,
@@ -47,6 +52,8 @@ def _compiled(function: _F, *, has_entry: bool) -> _F:
         "no_cfunc_wrapper": True,
         "no_cpython_wrapper": not has_entry,
     }
+    if inline:
+        options["forceinline"] = True
     if hasattr(DefaultOptions, "_nrt"):
         options["_nrt"] = False
     before = _numba.CACHE_DIR

@@ -258,20 +258,26 @@ def write_jobs(
     reach: IntArray,
     scales: FloatArray,
     b: int,
+    filled: IntArray,
     out_jobs: NDArray[np.float32],
     out_candidates: NDArray[np.float32],
 ) -> None:
-    """The `jobs` and `candidates` of `FEATURES`, into row b of both."""
+    """The `jobs` and `candidates` of `FEATURES`, into row b of both.
+
+    `filled`, `(B, Q)`, says how many candidates of each slot may not be zero in `out_candidates`.
+    """
     width, capacity = 10, candidates.start.shape[1]
     jct_ref_s, all_gpus, widest = scales[b, JCT_REF_S], scales[b, ALL_GPUS], scales[b, WIDEST_LINK]
     cost_unit_usd = scales[b, COST_REF_USD] / arrays.arrival_s.size
     for q in range(slots.job.size):
         job, at, first = slots.job[q], q * width, q * capacity * 8
+        number = candidates.number[slots.table[q], 0] if job >= 0 else 0
+        for i in range(first + number * 8, first + filled[b, q] * 8):
+            out_candidates[b, i] = 0.0
+        filled[b, q] = number
         if job < 0:
             for i in range(at, at + width):
                 out_jobs[b, i] = 0.0
-            for i in range(first, first + capacity * 8):
-                out_candidates[b, i] = 0.0
             continue
         p, table = arrays.job_profile[job], slots.table[q]
         k_star = arrays.k_star[p]
@@ -286,12 +292,12 @@ def write_jobs(
         out_jobs[b, at + 5] = arrays.k_min[p] / all_gpus
         out_jobs[b, at + 6] = _squash(need / widest) if widest > 0 else 1.0
         out_jobs[b, at + 7] = min(max(slots.priority[q], 0.0), 1.0)
-        out_jobs[b, at + 8] = candidates.number[table, 0] / capacity
+        out_jobs[b, at + 8] = number / capacity
         out_jobs[b, at + 9] = reach[p] / k_star
         _write_candidates(
-            arrays.act_bytes[p], arrays.comp_s, p, k_star, arrays.iterations[job], candidates,
-            table, best_s, jct_ref_s, cost_unit_usd, all_gpus, scales[b, ALL_BANDWIDTH], b, first,
-            out_candidates,
+            arrays.act_bytes[p], arrays.comp_s, p, k_star, arrays.iteration_s[p, k_star],
+            arrays.iterations[job] / jct_ref_s, arrays.iterations[job] / cost_unit_usd, candidates,
+            table, all_gpus, scales[b, ALL_BANDWIDTH], b, first, out_candidates,
         )  # fmt: skip
 
 
@@ -301,33 +307,33 @@ def _write_candidates(
     comp_s: FloatArray,
     profile: int,
     k_star: int,
-    iterations: float,
+    best_s: float,
+    run_scale: float,
+    cost_scale: float,
     candidates: Candidates,
     table: int,
-    best_s: float,
-    jct_ref_s: float,
-    cost_unit_usd: float,
     all_gpus: float,
     bandwidth: float,
     b: int,
     first: int,
     out: NDArray[np.float32],
 ) -> None:
-    number = candidates.number[table, 0]
-    for c in range(number):
+    """`best_s` is of an iteration; the scales turn seconds and USD of one into units of a job."""
+    of_star, of_all = 1.0 / k_star, 1.0 / all_gpus  # a division takes as long as all the rest
+    for c in range(candidates.number[table, 0]):
         at = first + c * 8
         gpus, hops = candidates.gpus[table, c], candidates.length[table, c] - 1
-        run_s = iterations * candidates.iteration_s[table, c]
-        reserved = 0.0
+        iteration_s = candidates.iteration_s[table, c]
+        crossing, reserved = 0.0, 0.0
         if hops > 0:
+            crossing = hops / (hops + 2.0)
             reserved = _squash(bandwidth_need(act_bytes, comp_s[profile, gpus]) * hops / bandwidth)
         out[b, at] = 1.0
-        out[b, at + 1] = _squash(run_s / jct_ref_s)
-        out[b, at + 2] = _squash(run_s * candidates.usd_per_s[table, c] / cost_unit_usd)
-        out[b, at + 3] = gpus / k_star
-        out[b, at + 4] = gpus / all_gpus
-        out[b, at + 5] = hops / (hops + 2.0)
+        run = iteration_s * run_scale
+        out[b, at + 1] = _squash(run)
+        out[b, at + 2] = _squash(iteration_s * candidates.usd_per_s[table, c] * cost_scale)
+        out[b, at + 3] = gpus * of_star
+        out[b, at + 4] = gpus * of_all
+        out[b, at + 5] = crossing
         out[b, at + 6] = reserved
-        out[b, at + 7] = min(best_s / run_s, 1.0) if run_s > 0 else 1.0
-    for i in range(first + number * 8, first + candidates.start.shape[1] * 8):
-        out[b, i] = 0.0
+        out[b, at + 7] = min(best_s / iteration_s, 1.0) if run > 0.0 else 1.0

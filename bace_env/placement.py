@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from bace_env.jit import inner_kernel, kernel
+from bace_env.jit import inlined_kernel, inner_kernel, kernel
 from bace_env.pipeline import LINK_TOLERANCE, bandwidth_need, link_room
 from bace_env.types import Arrays, FloatArray, IntArray, Scratch
 
@@ -209,7 +209,7 @@ def allocate(
         left -= extra
 
 
-@inner_kernel
+@inlined_kernel
 def _next_cheapest(path: IntArray, length: int, prices: FloatArray, last: int) -> int:
     """Position of the region that follows the one at `last` by (price, id); -1: the first."""
     best = -1
@@ -226,7 +226,7 @@ def _precedes(prices: FloatArray, u: int, v: int) -> bool:
     return prices[u] < prices[v] or (prices[u] == prices[v] and u < v)
 
 
-@inner_kernel
+@inlined_kernel
 def _allocate_evenly(
     path: IntArray, length: int, gpus: int, free_gpus: IntArray, alloc: IntArray
 ) -> None:

@@ -32,7 +32,12 @@ SETTINGS = (
 
 
 def measure(
-    batch: int, slots: int = 8, n_jobs: int = 8, regions: int = 6, seconds: float = 4.0
+    batch: int,
+    slots: int = 8,
+    n_jobs: int = 8,
+    regions: int = 6,
+    copy: bool = True,
+    seconds: float = 4.0,
 ) -> dict[str, float]:
     """Steps per CPU second as a trainer meets them: step, restart, copy the observation."""
     from bace_env.config import load_scenario
@@ -42,7 +47,7 @@ def measure(
     data = load_scenario("paper", [f"workload.n_jobs={n_jobs}"]).model_dump()
     base = data["regions"]
     data["regions"] = [{**base[r % len(base)], "name": f"region-{r}"} for r in range(regions)]
-    episodes = Episodes(Scenario.model_validate(data), batch=batch, slots=slots)
+    episodes = Episodes(Scenario.model_validate(data), batch=batch, slots=slots, copy=copy)
     rng = np.random.default_rng(0)
     for i in range(batch):
         episodes.seed(i, i)

@@ -61,6 +61,7 @@ class MixedVecEnv(RowsVecEnv):
                 slots=slots,
                 cost_weight=cost_weight,
                 excluded=excluded,
+                copy=False,  # joining copies
             )
             for setting in settings
         ]

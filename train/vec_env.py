@@ -79,6 +79,7 @@ class BatchVecEnv(RowsVecEnv):
         cost_weight: float | tuple[float, float] | None = None,
         horizon_s: float | None = None,
         excluded: Collection[int] = (),
+        copy: bool = True,
     ) -> None:
         self.episodes = Episodes(
             scenario,
@@ -89,6 +90,7 @@ class BatchVecEnv(RowsVecEnv):
             cost_weight=cost_weight,
             horizon_s=horizon_s,
             excluded=excluded,
+            copy=copy,
         )
         observation_space, action_space = self.episodes.spaces()
         super().__init__(num_envs, observation_space, action_space)
