@@ -11,7 +11,17 @@ pytest.importorskip("stable_baselines3", reason="needs the extra train")
 
 from train.mixture import change_capacity, pad_candidates  # noqa: E402
 from train.network import MASKED, Decision, Network  # noqa: E402
-from train.pooling import pool_packed  # noqa: E402
+from train.packing import (  # noqa: E402
+    best_actions,
+    choose_rows,
+    concatenate,
+    join,
+    log_probability,
+    pack,
+    pack_candidates,
+    pool,
+    score,
+)
 
 torch.set_num_threads(1)
 
@@ -41,7 +51,7 @@ def observations(scenario: str, n: int = 3, steps: int = 1, **kwargs: Any) -> Ob
 
 def run(network: Network, found: Observations) -> tuple[np.ndarray[Any, Any], Any]:
     with torch.no_grad():
-        scores, values = network({key: torch.as_tensor(array) for key, array in found.items()})
+        scores, values = network.padded({k: torch.as_tensor(v) for k, v in found.items()})
     return scores.numpy(), values.numpy()
 
 
@@ -155,7 +165,7 @@ def test_pooling_is_mean_and_maximum_with_their_gradients() -> None:
     data = rng.random((sum(sizes), 3)).astype(np.float32)
     ours = torch.tensor(data, requires_grad=True)
     theirs = torch.tensor(data, requires_grad=True)
-    mean, most = pool_packed(ours, first)
+    mean, most = pool(ours, first)
     zero = torch.zeros(3)
     parts = theirs.split(sizes)
     their_mean = torch.stack([part.mean(0) if len(part) else zero for part in parts])
@@ -173,3 +183,79 @@ def test_the_cost_weight_is_an_input(network: Network) -> None:
     assert low["globals"][0, 0] == 0.0
     assert high["globals"][0, 0] == pytest.approx(2.0 / 3.0)
     assert not np.allclose(run(network, low)[0], run(network, high)[0])
+
+
+def packed_of(found: Observations) -> Any:
+    return pack({key: torch.as_tensor(array) for key, array in found.items()})
+
+
+def test_scores_beside_their_job_and_context_with_their_gradients() -> None:
+    found = observations("tiny", n=4, steps=2, slots=4)
+    packed, rng = packed_of(found), np.random.default_rng(4)
+    n, jobs, batch, width = len(packed.action), len(packed.jobs), len(packed.globals), 6
+    shapes = ((n, width), (width, width), (jobs, width), (batch, width), (width,))
+    data = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    ours, theirs = ([torch.tensor(x, requires_grad=True) for x in data] for _ in range(2))
+    job, row, i = [], [], 0  # of each candidate, from the padded arrays
+    capacity = (found["action_mask"].shape[1] - 1) // 4
+    for b in range(batch):
+        for slot in range(4):
+            if found["jobs"][b, slot * len(FEATURES["jobs"])]:
+                valid = found["action_mask"][b, slot * capacity : (slot + 1) * capacity].sum()
+                job += [i] * valid
+                row += [b] * valid
+                i += 1
+    scores = score(*ours, packed)
+    hidden, weight, of_jobs, context, head = theirs
+    expected = (hidden @ weight.t() + of_jobs[job] + context[row]).relu() @ head
+    torch.testing.assert_close(scores, expected)
+    weights = torch.as_tensor(rng.normal(size=n).astype(np.float32))
+    (scores * weights).sum().backward()
+    (expected * weights).sum().backward()
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine.grad, other.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_log_probability_and_entropy_with_their_gradients() -> None:
+    found, rng = observations("tiny", n=4, steps=0), np.random.default_rng(5)
+    found["action_mask"][0, -1] = 0
+    found["action_mask"][1, -1] = 1
+    packed = packed_of(found)
+    mask = torch.as_tensor(found["action_mask"]).ne(0)
+    wait = mask.shape[1] - 1
+    chosen = torch.tensor([int(rng.choice(np.flatnonzero(row))) for row in mask])
+    chosen[1] = wait
+    n = len(packed.action)
+    data = [rng.normal(size=size).astype(np.float32) for size in (n, 4)]
+    ours, theirs = ([torch.tensor(x, requires_grad=True) for x in data] for _ in range(2))
+    log_p, entropy = log_probability(*ours, packed, chosen)
+    padded = torch.full(mask.shape, -torch.inf)
+    padded[mask] = 0.0
+    padded = padded.clone()
+    rows, actions = mask[:, :-1].nonzero(as_tuple=True)
+    padded = padded.index_put((rows, actions), theirs[0])
+    padded = torch.cat([padded[:, :-1], torch.where(mask[:, -1], theirs[1], -1e30)[:, None]], 1)
+    shares = torch.distributions.Categorical(logits=padded.clamp(min=-1e30))
+    torch.testing.assert_close(log_p, shares.log_prob(chosen))
+    torch.testing.assert_close(entropy, shares.entropy())
+    weights = torch.as_tensor(rng.normal(size=(2, 4)).astype(np.float32))
+    (log_p * weights[0] + entropy * weights[1]).sum().backward()
+    (shares.log_prob(chosen) * weights[0] + shares.entropy() * weights[1]).sum().backward()
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine.grad, other.grad, rtol=1e-4, atol=1e-6)
+    best = best_actions(ours[0].detach(), ours[1].detach(), packed)
+    assert best.tolist() == padded.argmax(1).tolist()
+
+
+def test_observations_chosen_from_a_joined_pack_are_those_packed_alone() -> None:
+    found = observations("tiny", n=5, steps=2)
+    mask, candidates = found["action_mask"], found["candidates"]
+    parts = [pack_candidates(mask[at], candidates[at]) for at in (slice(0, 2), slice(2, 5))]
+    rows = np.array([4, 0, 0, 3])
+    chosen = choose_rows(concatenate(parts), rows)
+    again = packed_of({key: array[rows] for key, array in found.items()})
+    rest = {key: torch.as_tensor(found[key][rows]) for key in ("regions", "links", "jobs")}
+    rest["globals"] = torch.as_tensor(found["globals"][rows])
+    joined = join(rest, chosen, mask.shape[1] - 1)
+    for mine, theirs in zip(joined, again, strict=True):
+        torch.testing.assert_close(mine, theirs)

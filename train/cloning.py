@@ -9,8 +9,17 @@ from torch.nn import functional
 
 from bace_env.episodes import Episodes
 from train.config import TrainConfig
-from train.mixture import change_capacity, pad_candidates
+from train.mixture import change_capacity
 from train.network import Network
+from train.packing import (
+    PackedCandidates,
+    best_actions,
+    choose_rows,
+    concatenate,
+    join,
+    log_probability,
+    pack_candidates,
+)
 from train.teacher import Demonstrations, demonstrate
 from train.validation import reserved_seeds
 
@@ -52,7 +61,7 @@ def clone(
     on_epoch: Callable[[Lesson], None] = lambda lesson: None,
 ) -> None:
     """Fit actions by cross entropy and values by squared error, with Adam."""
-    observations, actions = _joined(lessons, config.slots)
+    rest, candidates, actions, wait = _joined(lessons, config.slots)
     returns = torch.as_tensor(np.concatenate([each.returns for each in lessons]))
     optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
     n, size = len(actions), 256
@@ -62,31 +71,37 @@ def clone(
     for _ in range(config.cloning_epochs):
         totals = np.zeros(3)
         for rows in torch.chunk(torch.randperm(n, generator=generator), max(n // size, 1)):
-            scores, values = network({key: each[rows] for key, each in observations.items()})
-            loss = functional.cross_entropy(scores, actions[rows])
+            chosen = choose_rows(candidates, rows.numpy())
+            packed = join({key: each[rows] for key, each in rest.items()}, chosen, wait)
+            scores, wait_scores, values = network(packed)
+            log_p, _ = log_probability(scores, wait_scores, packed, actions[rows])
+            loss = -log_p.mean()
             value_loss = functional.mse_loss(values, returns[rows])
             optimizer.zero_grad()
             (loss + 0.1 * value_loss).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
-            agree = (scores.argmax(1) == actions[rows]).sum().item()
+            best = best_actions(scores.detach(), wait_scores.detach(), packed)
+            agree = (best == actions[rows]).sum().item()
             totals += loss.item() * len(rows), agree, value_loss.item() * len(rows)
         on_epoch(Lesson(*(totals / n).tolist()))
 
 
 def _joined(
     lessons: Sequence[Demonstrations], slots: int
-) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """All observations and actions, with room for as many candidates as any has."""
-    capacities = [(each.observations["action_mask"].shape[1] - 1) // slots for each in lessons]
+) -> tuple[dict[str, torch.Tensor], PackedCandidates, torch.Tensor, int]:
+    """Observations but for the candidates, those, actions, and WAIT: indices as for the most K."""
+    masks = [each.observations["action_mask"] for each in lessons]
+    capacities = [(mask.shape[1] - 1) // slots for mask in masks]
     most = max(capacities)
-    padded = [pad_candidates(each.observations, slots, most) for each in lessons]
-    actions = [
-        change_capacity(each.actions, capacity, most)
-        for each, capacity in zip(lessons, capacities, strict=True)
-    ]
-    joined = {key: np.concatenate([part[key] for part in padded]) for key in padded[0]}
-    return (
-        {key: torch.as_tensor(array) for key, array in joined.items()},
-        torch.as_tensor(np.concatenate(actions)),
-    )
+    parts, actions = [], []
+    for lesson, mask, capacity in zip(lessons, masks, capacities, strict=True):
+        part = pack_candidates(mask, lesson.observations["candidates"])
+        parts.append(part._replace(action=change_capacity(part.action, capacity, most)))
+        actions.append(change_capacity(lesson.actions, capacity, most))
+    rest = {
+        key: torch.as_tensor(np.concatenate([lesson.observations[key] for lesson in lessons]))
+        for key in ("globals", "regions", "links", "jobs")
+    }
+    joined = torch.as_tensor(np.concatenate(actions))
+    return rest, concatenate(parts), joined, slots * most

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from stable_baselines3 import PPO
-from stable_baselines3.common.buffers import DictRolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import HParam, Image, Logger, TensorBoardOutputFormat
 from torch.utils.tensorboard import SummaryWriter
@@ -23,6 +23,7 @@ from bace_env.files import write_atomically
 from bace_env.observation import FEATURES, features_fingerprint
 from bace_env.render import draw_trace
 from eval.report import git_revision, versions
+from train.buffer import PackedRolloutBuffer
 from train.checkpoint import (
     CHECKPOINT,
     load_checkpoint,
@@ -89,6 +90,7 @@ def make_model(config: TrainConfig, env: MixedVecEnv) -> PPO:
         vf_coef=config.value_weight,
         target_kl=config.target_kl,
         policy_kwargs={"width": config.width},
+        rollout_buffer_class=PackedRolloutBuffer,
         seed=config.seed,
         device="cpu",
     )
@@ -176,10 +178,10 @@ class Learner(BaseCallback):
     def _on_rollout_end(self) -> None:
         seconds = perf_counter() - self._rollout_began
         buffer = self.ppo.rollout_buffer
-        assert isinstance(buffer, DictRolloutBuffer)
+        assert isinstance(buffer, PackedRolloutBuffer)
         n = buffer.buffer_size * buffer.n_envs
         self.logger.record("time/rollout_steps_per_s", n / seconds)
-        for name, share in action_shares(buffer, self.config.slots).items():
+        for name, share in action_shares(buffer).items():
             self.logger.record(f"actions/{name}", share)
 
     @property
@@ -235,16 +237,17 @@ def export_best(config: TrainConfig, folder: Path) -> None:
     export(network, folder / MODEL, config.slots, about)
 
 
-def action_shares(buffer: DictRolloutBuffer, slots: int) -> dict[str, float]:
+def action_shares(buffer: PackedRolloutBuffer) -> dict[str, float]:
     """Shares of the rollout's actions: WAIT, one region or several, how much of K*."""
-    names, width = FEATURES["candidates"], len(FEATURES["candidates"])
-    mask = buffer.observations["action_mask"]
-    wait = mask.shape[-1] - 1
+    names = FEATURES["candidates"]
+    candidates = buffer.candidates
+    assert isinstance(buffer.action_space, spaces.Discrete)
+    wait = int(buffer.action_space.n) - 1
     # After a rollout SB3 keeps (steps, environments, ...); `train` puts the two into one later.
     actions = buffer.actions.reshape(-1).astype(np.int64)
-    candidates = buffer.observations["candidates"].reshape(-1, wait, width)
     started = np.flatnonzero(actions != wait)
-    chosen = candidates[started, actions[started]]
+    at = np.repeat(np.arange(actions.size), np.diff(candidates.first))
+    chosen = candidates.features[candidates.action == actions[at]]
     budget, hops = (
         chosen[:, names.index(name)] for name in ("GPUs / K*", "hops between regions, n / (n + 2)")
     )

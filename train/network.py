@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bace_env.observation import FEATURES
-from train.pooling import pool_packed
+from train.packing import Packed, pack, pool, score
 
 _COST_WEIGHT = FEATURES["globals"].index("cost weight, squashed")
 _RUN_S = FEATURES["candidates"].index("execution time, squashed")
@@ -69,8 +69,27 @@ class Network(nn.Module):
             nn.init.normal_(head.weight, std=0.01)
             nn.init.zeros_(head.bias)
 
-    def forward(self, observation: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Of a batch of padded observations; only what is present is computed.
+    def forward(self, packed: Packed) -> tuple[Tensor, Tensor, Tensor]:
+        """Of a batch: scores of the candidates `(n,)`, of WAIT `(B,)`, and values `(B,)`."""
+        first = packed.first_candidate
+        weight = packed.globals[:, _COST_WEIGHT].repeat_interleave(first.diff())
+        h_candidates = self.read["candidates"](_weighed(packed.candidates, weight)).relu()
+        h_jobs = self.read["jobs"](packed.jobs).relu()
+        pools = [packed.globals]
+        pools += pool(self.read["regions"](packed.regions).relu(), packed.first_region)
+        pools += pool(self.read["links"](packed.links).relu(), packed.first_link)
+        pools += pool(h_jobs, packed.first_job)
+        pools += pool(h_candidates, first)
+        context = self.context(torch.cat(pools, dim=1))
+        scores = score(
+            h_candidates, self.of_candidate.weight, self.of_job(h_jobs), self.of_context(context),
+            self.score.weight[0], packed,
+        )  # fmt: skip
+        scores = scores + self.score.bias
+        return scores, self.wait(context).squeeze(1), self.value(context).squeeze(1)
+
+    def padded(self, observation: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Of a batch of padded observations.
 
         Args:
             observation: The keys of `bace_env.observation.Observation`, `(B, size)` each.
@@ -78,33 +97,13 @@ class Network(nn.Module):
         Returns:
             Scores `(B, Q * K + 1)`, `MASKED` where the mask forbids, and values `(B,)`.
         """
-        mask = observation["action_mask"].ne(0)
-        batch = mask.shape[0]
-        jobs = observation["jobs"].view(batch, -1, len(FEATURES["jobs"]))
-        capacity = (mask.shape[1] - 1) // jobs.shape[1]
-        row, action = mask[:, :-1].nonzero(as_tuple=True)
-        features = observation["candidates"].view(-1, len(FEATURES["candidates"]))
-        candidates = features[row * (mask.shape[1] - 1) + action]
-        h_jobs = self.read["jobs"](jobs).relu() * jobs[:, :, :1]
-        weight = observation["globals"][row, _COST_WEIGHT]
-        h_candidates = self.read["candidates"](_weighed(candidates, weight)).relu()
-        pools = [observation["globals"]]
-        for key in ("regions", "links"):
-            x = observation[key].view(batch, -1, len(FEATURES[key]))
-            present = x[:, :, :1].ne(0).to(x.dtype)
-            pools += _pool_padded(self.read[key](x).relu() * present, present)
-        pools += _pool_padded(h_jobs, jobs[:, :, :1])
-        first = torch.zeros(batch + 1, dtype=torch.int64)
-        first[1:] = mask[:, :-1].sum(1).cumsum(0)
-        pools += pool_packed(h_candidates, first)
-        context = self.context(torch.cat(pools, dim=1))
-        beside = self.of_job(h_jobs) + self.of_context(context)[:, None]
-        slot = row * jobs.shape[1] + action // capacity
-        hidden = self._beside(h_candidates, beside.view(-1, self.width // 2)[slot])
-        scores = torch.full(mask.shape, MASKED, dtype=context.dtype)
-        scores[row, action] = self.score(hidden.relu()).squeeze(1)
-        scores[:, -1] = torch.where(mask[:, -1], self.wait(context).squeeze(1), MASKED)
-        return scores, self.value(context).squeeze(1)
+        packed = pack(observation)
+        scores, wait_scores, values = self(packed)
+        padded = torch.full(observation["action_mask"].shape, MASKED)
+        rows = torch.arange(len(values)).repeat_interleave(packed.first_candidate.diff())
+        padded[rows, packed.action] = scores
+        padded[:, -1] = torch.where(packed.wait.ne(0), wait_scores, MASKED)
+        return padded, values
 
     def decide(self, decision: Decision) -> tuple[Tensor, Tensor]:
         """The same of one decision: scores `(n + 1,)`, that of WAIT last, and the value `()`."""
@@ -122,13 +121,9 @@ class Network(nn.Module):
             pools += [padded.amax(0)]
         context = self.context(torch.cat(pools))
         beside = self.of_job(hidden["jobs"]) + self.of_context(context)
-        h = self._beside(hidden["candidates"], beside[decision.job_of])
+        h = self.of_candidate(hidden["candidates"]) + beside[decision.job_of]
         scores = torch.cat([self.score(h.relu()).squeeze(1), self.wait(context)])
         return scores, self.value(context).squeeze(0)
-
-    def _beside(self, h_candidates: Tensor, beside: Tensor) -> Tensor:
-        # One pass over all candidates, not two: they are what takes the time.
-        return torch.addmm(beside, h_candidates, self.of_candidate.weight.t())
 
 
 def _weighed(candidates: Tensor, weight: Tensor) -> Tensor:
@@ -143,8 +138,3 @@ def _weighed(candidates: Tensor, weight: Tensor) -> Tensor:
     )
     added = run + scale * cost
     return torch.cat([candidates, weight[:, None], (added / (1.0 + added.abs()))[:, None]], dim=1)
-
-
-def _pool_padded(hidden: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and maximum of `(B, n, H)`, absent rows being 0."""
-    return hidden.sum(1) / present.sum(1).clamp(min=1.0), hidden.amax(1)

@@ -1,10 +1,12 @@
-"""Mean and maximum of packed rows: one pass forwards and one backwards.
+"""Batches of decisions without padding, and what the network does with them beside linear layers.
 
-torch's own scatter and gather take a dozen passes over all candidates for it, which is a third of
-the time of an update.
+Of some 450 actions about 40 are valid, so only those are kept: rows of all decisions one after the
+other, and where each begins. torch's own scatter and gather take a dozen passes over all candidates
+for what is one pass forwards and one backwards here.
 """
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,9 +14,165 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bace_env.jit import kernel
+from bace_env.observation import FEATURES
 
 _Floats = NDArray[np.float32]
 _Ints = NDArray[np.int64]
+_Bytes = NDArray[np.int8]
+_JOB_WIDTH = len(FEATURES["jobs"])
+
+
+class Packed(NamedTuple):
+    """B decisions; what is absent or forbidden is left out."""
+
+    globals: Tensor  # (B, F)
+    regions: Tensor  # (r, F)
+    links: Tensor  # (l, F)
+    jobs: Tensor  # (j, F)
+    candidates: Tensor  # (n, F) the valid ones
+    first_region: Tensor  # (B + 1,) those of decision b are the rows from [b] to [b + 1]
+    first_link: Tensor  # (B + 1,)
+    first_job: Tensor  # (B + 1,)
+    first_of_job: Tensor  # (j + 1,) where the candidates of each job begin
+    first_candidate: Tensor  # (B + 1,)
+    action: Tensor  # (n,) index of each candidate's action
+    wait: Tensor  # (B,) 1 where WAIT is allowed, of int8
+    wait_action: int  # its index
+
+
+class PackedCandidates(NamedTuple):
+    """The valid candidates of B observations."""
+
+    features: _Floats  # (n, F)
+    action: _Ints  # (n,)
+    first: _Ints  # (B + 1,)
+    wait: _Bytes  # (B,)
+
+
+def pack_candidates(mask: _Bytes, candidates: _Floats) -> PackedCandidates:
+    """Those that the mask allows.
+
+    Args:
+        mask: `(B, A + 1)`, WAIT last.
+        candidates: `(B, A * F)`.
+    """
+    first = np.zeros(len(mask) + 1, np.int64)
+    np.cumsum(np.count_nonzero(mask[:, :-1], axis=1), out=first[1:])
+    features = np.empty((first[-1], len(FEATURES["candidates"])), np.float32)
+    action = np.empty(first[-1], np.int64)
+    _pack_candidates(mask, candidates, features, action)
+    return PackedCandidates(features, action, first, mask[:, -1].copy())
+
+
+def concatenate(parts: Sequence[PackedCandidates]) -> PackedCandidates:
+    """The observations of all parts, one part after the other."""
+    counts = np.concatenate([np.diff(part.first) for part in parts])
+    return PackedCandidates(
+        features=np.concatenate([part.features for part in parts]),
+        action=np.concatenate([part.action for part in parts]),
+        first=np.concatenate([[0], np.cumsum(counts)]),
+        wait=np.concatenate([part.wait for part in parts]),
+    )
+
+
+def choose_rows(packed: PackedCandidates, rows: _Ints) -> PackedCandidates:
+    """The same of these observations, in this order."""
+    first = np.zeros(rows.size + 1, np.int64)
+    np.cumsum(packed.first[rows + 1] - packed.first[rows], out=first[1:])
+    features = np.empty((first[-1], packed.features.shape[1]), np.float32)
+    action = np.empty(first[-1], np.int64)
+    _choose_rows(packed.features, packed.action, packed.first, rows, first, features, action)
+    return PackedCandidates(features, action, first, packed.wait[rows])
+
+
+def pack(observation: Mapping[str, Tensor]) -> Packed:
+    """Padded observations, `(B, size)` each, without the padding."""
+    mask, candidates = (observation[key].numpy() for key in ("action_mask", "candidates"))
+    packed = pack_candidates(mask.astype(np.int8, copy=False), candidates)
+    return join(observation, packed, mask.shape[1] - 1)
+
+
+def join(observation: Mapping[str, Tensor], candidates: PackedCandidates, wait: int) -> Packed:
+    """Packed candidates with the rest of their observations, which is still padded.
+
+    Args:
+        observation: `globals`, `regions`, `links` and `jobs`, `(B, size)` each.
+        candidates: Of the same observations.
+        wait: Index of WAIT.
+    """
+    (regions, first_region), (links, first_link), (jobs, first_job) = (
+        _present(observation[key].numpy(), len(FEATURES[key]))
+        for key in ("regions", "links", "jobs")
+    )
+    padded_jobs = observation["jobs"].numpy()
+    capacity = wait * _JOB_WIDTH // padded_jobs.shape[1]
+    first_of_job = np.empty(len(jobs) + 1, np.int64)
+    _split_by_job(padded_jobs, candidates.action, candidates.first, capacity, first_of_job)
+    return Packed(
+        globals=observation["globals"],
+        regions=torch.from_numpy(regions),
+        links=torch.from_numpy(links),
+        jobs=torch.from_numpy(jobs),
+        candidates=torch.from_numpy(candidates.features),
+        first_region=torch.from_numpy(first_region),
+        first_link=torch.from_numpy(first_link),
+        first_job=torch.from_numpy(first_job),
+        first_of_job=torch.from_numpy(first_of_job),
+        first_candidate=torch.from_numpy(candidates.first),
+        action=torch.from_numpy(candidates.action),
+        wait=torch.from_numpy(candidates.wait),
+        wait_action=wait,
+    )
+
+
+def _present(padded: _Floats, width: int) -> tuple[_Floats, _Ints]:
+    """Rows of entities that are there, and where those of each decision begin."""
+    first = np.zeros(len(padded) + 1, np.int64)
+    there = padded.reshape(len(padded), -1, width)[:, :, 0] != 0.0
+    np.cumsum(there.sum(axis=1), out=first[1:])
+    return padded.reshape(-1, width)[there.ravel()], first
+
+
+@kernel
+def _pack_candidates(mask: _Bytes, candidates: _Floats, features: _Floats, action: _Ints) -> None:
+    i, width = 0, features.shape[1]
+    for b in range(mask.shape[0]):
+        for a in range(mask.shape[1] - 1):
+            if mask[b, a] != 0:
+                for f in range(width):
+                    features[i, f] = candidates[b, a * width + f]
+                action[i] = a
+                i += 1
+
+
+@kernel
+def _choose_rows(
+    features: _Floats, action: _Ints, source: _Ints, rows: _Ints, first: _Ints,
+    out_features: _Floats, out_action: _Ints,
+) -> None:  # fmt: skip
+    for b in range(rows.size):
+        shift = source[rows[b]] - first[b]
+        for i in range(first[b], first[b + 1]):
+            for f in range(features.shape[1]):
+                out_features[i, f] = features[i + shift, f]
+            out_action[i] = action[i + shift]
+
+
+@kernel
+def _split_by_job(
+    jobs: _Floats, action: _Ints, first: _Ints, capacity: int, first_of_job: _Ints
+) -> None:
+    """Where the candidates of each present job begin; actions ascend within a decision."""
+    job = 0
+    for b in range(first.size - 1):
+        i = first[b]
+        for slot in range(jobs.shape[1] // _JOB_WIDTH):
+            if jobs[b, slot * _JOB_WIDTH] != 0.0:
+                first_of_job[job] = i
+                job += 1
+            while i < first[b + 1] and action[i] < (slot + 1) * capacity:
+                i += 1
+    first_of_job[job] = first[-1]
 
 
 @kernel
@@ -42,9 +200,10 @@ def _unpool(grad_mean: _Floats, grad_most: _Floats, at: _Ints, first: _Ints, gra
     """The gradient of `_pool`, into `grad` of shape `(n, H)`."""
     for b in range(first.size - 1):
         begin, end = first[b], first[b + 1]
+        share = np.float32(1.0 / max(end - begin, 1))
         for i in range(begin, end):
             for h in range(grad.shape[1]):
-                grad[i, h] = grad_mean[b, h] / (end - begin)
+                grad[i, h] = grad_mean[b, h] * share
         for h in range(grad.shape[1]):
             if at[b, h] >= 0:
                 grad[at[b, h], h] += grad_most[b, h]
@@ -70,7 +229,7 @@ class _Pool(torch.autograd.Function):
         return grad, None
 
 
-def pool_packed(hidden: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+def pool(hidden: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and maximum of consecutive rows.
 
     Args:
@@ -80,7 +239,222 @@ def pool_packed(hidden: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         Both `(B, H)`; 0 where a group is empty.
     """
-    pooled: tuple[Tensor, Tensor] = _Pool.apply(  # type: ignore[no-untyped-call]
-        hidden.contiguous(), first
-    )
+    pooled: tuple[Tensor, Tensor] = _Pool.apply(hidden, first)  # type: ignore[no-untyped-call]
     return pooled
+
+
+@kernel
+def _add_beside(
+    hidden: _Floats, jobs: _Floats, context: _Floats, first_job: _Ints, first_of_job: _Ints
+) -> None:
+    zero = np.float32(0.0)
+    for b in range(first_job.size - 1):
+        for j in range(first_job[b], first_job[b + 1]):
+            for i in range(first_of_job[j], first_of_job[j + 1]):
+                for h in range(hidden.shape[1]):
+                    x = hidden[i, h] + (jobs[j, h] + context[b, h])
+                    hidden[i, h] = x if x > zero else zero
+
+
+@kernel
+def _sum_beside(
+    hidden: _Floats, grad: _Floats, first_job: _Ints, first_of_job: _Ints, grad_jobs: _Floats,
+    grad_context: _Floats,
+) -> None:  # fmt: skip
+    """The gradient of `_add_beside`; `grad` becomes that of what came in."""
+    zero = np.float32(0.0)
+    for b in range(first_job.size - 1):
+        for h in range(hidden.shape[1]):
+            grad_context[b, h] = zero
+        for j in range(first_job[b], first_job[b + 1]):
+            for h in range(hidden.shape[1]):
+                grad_jobs[j, h] = zero
+            for i in range(first_of_job[j], first_of_job[j + 1]):
+                for h in range(hidden.shape[1]):
+                    x = grad[i, h] if hidden[i, h] > zero else zero
+                    grad[i, h] = x
+                    grad_jobs[j, h] += x
+            for h in range(hidden.shape[1]):
+                grad_context[b, h] += grad_jobs[j, h]
+
+
+class _Score(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, jobs: Tensor, context: Tensor, head: Tensor,
+        first_job: Tensor, first_of_job: Tensor,
+    ) -> Tensor:  # fmt: skip
+        beside = hidden @ weight.t()
+        _add_beside(
+            beside.numpy(), jobs.contiguous().numpy(), context.contiguous().numpy(),
+            first_job.numpy(), first_of_job.numpy(),
+        )  # fmt: skip
+        ctx.save_for_backward(hidden, weight, beside, head, first_job, first_of_job)
+        ctx.shapes = jobs.shape, context.shape
+        return beside @ head
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, beside, head, first_job, first_of_job = ctx.saved_tensors
+        grad = torch.outer(grads[0], head)
+        grad_jobs, grad_context = (torch.empty(shape) for shape in ctx.shapes)
+        _sum_beside(
+            beside.numpy(), grad.numpy(), first_job.numpy(), first_of_job.numpy(),
+            grad_jobs.numpy(), grad_context.numpy(),
+        )  # fmt: skip
+        of_head = grads[0] @ beside
+        return grad @ weight, grad.t() @ hidden, grad_jobs, grad_context, of_head, None, None
+
+
+def score(
+    hidden: Tensor, weight: Tensor, jobs: Tensor, context: Tensor, head: Tensor, packed: Packed
+) -> Tensor:
+    """`head . relu(weight @ hidden + jobs of its job + context of its decision)`, `(n,)`.
+
+    Args:
+        hidden: `(n, H)` of each candidate.
+        weight: `(H, H)`.
+        jobs: `(j, H)`.
+        context: `(B, H)`.
+        head: `(H,)`.
+        packed: Which candidate belongs where.
+    """
+    scores: Tensor = _Score.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, jobs, context, head, packed.first_job, packed.first_of_job
+    )
+    return scores
+
+
+@kernel
+def _log_shares(
+    scores: _Floats, wait_scores: _Floats, first: _Ints, wait: _Bytes, log_p: _Floats,
+    wait_log_p: _Floats, entropy: _Floats,
+) -> None:  # fmt: skip
+    lowest = np.float32(-np.inf)
+    for b in range(wait.size):
+        most = wait_scores[b] if wait[b] != 0 else lowest
+        for i in range(first[b], first[b + 1]):
+            most = max(most, scores[i])
+        total = np.float32(0.0)
+        if wait[b] != 0:
+            total += np.exp(wait_scores[b] - most)
+        for i in range(first[b], first[b + 1]):
+            total += np.exp(scores[i] - most)
+        whole, spread = most + np.log(total), np.float32(0.0)
+        wait_log_p[b] = lowest
+        if wait[b] != 0:
+            wait_log_p[b] = wait_scores[b] - whole
+            spread -= np.exp(wait_log_p[b]) * wait_log_p[b]
+        for i in range(first[b], first[b + 1]):
+            log_p[i] = scores[i] - whole
+            spread -= np.exp(log_p[i]) * log_p[i]
+        entropy[b] = spread
+
+
+@kernel
+def _pick(
+    log_p: _Floats, wait_log_p: _Floats, first: _Ints, action: _Ints, wait_action: int,
+    chosen: _Ints, picked: _Floats,
+) -> None:  # fmt: skip
+    """The log-probability of each chosen action."""
+    for b in range(chosen.size):
+        picked[b] = wait_log_p[b] if chosen[b] == wait_action else np.float32(-np.inf)
+        for i in range(first[b], first[b + 1]):
+            if action[i] == chosen[b]:
+                picked[b] = log_p[i]
+
+
+@kernel
+def _grad_of_shares(
+    log_p: _Floats, wait_log_p: _Floats, entropy: _Floats, first: _Ints, action: _Ints,
+    wait_action: int, chosen: _Ints, grad_picked: _Floats, grad_entropy: _Floats,
+    grad: _Floats, grad_wait: _Floats,
+) -> None:  # fmt: skip
+    """D log p_a / d s_i = [i = a] - p_i;  d H / d s_i = -p_i (log p_i + H)."""
+    for b in range(chosen.size):
+        g, e, spread = grad_picked[b], grad_entropy[b], entropy[b]
+        for i in range(first[b], first[b + 1]):
+            p = np.exp(log_p[i])
+            x = -p * (g + e * (log_p[i] + spread))
+            grad[i] = x + g if action[i] == chosen[b] else x
+        p = np.exp(wait_log_p[b])
+        grad_wait[b] = np.float32(0.0)
+        if p > np.float32(0.0):
+            grad_wait[b] = -p * (g + e * (wait_log_p[b] + spread))
+        if chosen[b] == wait_action:
+            grad_wait[b] += g
+
+
+class _Shares(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, wait_scores: Tensor, first: Tensor, action: Tensor, wait: Tensor,
+        chosen: Tensor, wait_action: int,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        log_p, wait_log_p = torch.empty_like(scores), torch.empty_like(wait_scores)
+        picked, entropy = torch.empty_like(wait_scores), torch.empty_like(wait_scores)
+        _log_shares(
+            scores.numpy(), wait_scores.contiguous().numpy(), first.numpy(), wait.numpy(),
+            log_p.numpy(), wait_log_p.numpy(), entropy.numpy(),
+        )  # fmt: skip
+        _pick(
+            log_p.numpy(), wait_log_p.numpy(), first.numpy(), action.numpy(), wait_action,
+            chosen.numpy(), picked.numpy(),
+        )  # fmt: skip
+        ctx.save_for_backward(log_p, wait_log_p, entropy, first, action, chosen)
+        ctx.wait_action = wait_action
+        return picked, entropy
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        log_p, wait_log_p, entropy, first, action, chosen = ctx.saved_tensors
+        grad, grad_wait = torch.empty_like(log_p), torch.empty_like(wait_log_p)
+        of_picked, of_entropy = (g.contiguous().numpy() for g in grads)
+        _grad_of_shares(
+            log_p.numpy(), wait_log_p.numpy(), entropy.numpy(), first.numpy(), action.numpy(),
+            ctx.wait_action, chosen.numpy(), of_picked, of_entropy, grad.numpy(),
+            grad_wait.numpy(),
+        )  # fmt: skip
+        return grad, grad_wait, None, None, None, None, None
+
+
+def log_probability(
+    scores: Tensor, wait_scores: Tensor, packed: Packed, chosen: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Log-probability of the chosen actions under softmax, and entropy, `(B,)` each.
+
+    Args:
+        scores: `(n,)` of the candidates.
+        wait_scores: `(B,)`.
+        packed: The decisions.
+        chosen: `(B,)` int64, allowed actions.
+    """
+    found: tuple[Tensor, Tensor] = _Shares.apply(  # type: ignore[no-untyped-call]
+        scores, wait_scores, packed.first_candidate, packed.action, packed.wait, chosen,
+        packed.wait_action,
+    )  # fmt: skip
+    return found
+
+
+@kernel
+def _best(
+    scores: _Floats, wait_scores: _Floats, first: _Ints, action: _Ints, wait: _Bytes,
+    wait_action: int, best: _Ints,
+) -> None:  # fmt: skip
+    for b in range(wait.size):
+        most, best[b] = np.float32(-np.inf), wait_action
+        for i in range(first[b], first[b + 1]):
+            if scores[i] > most:
+                most, best[b] = scores[i], action[i]
+        if wait[b] != 0 and wait_scores[b] > most:
+            best[b] = wait_action
+
+
+def best_actions(scores: Tensor, wait_scores: Tensor, packed: Packed) -> Tensor:
+    """The allowed action with the highest score of each decision, `(B,)`."""
+    best = torch.empty(packed.wait.shape[0], dtype=torch.int64)
+    _best(
+        scores.numpy(), wait_scores.contiguous().numpy(), packed.first_candidate.numpy(),
+        packed.action.numpy(), packed.wait.numpy(), packed.wait_action, best.numpy(),
+    )  # fmt: skip
+    return best

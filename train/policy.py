@@ -9,6 +9,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from torch import Tensor
 
 from train.network import Network
+from train.packing import Packed, best_actions, log_probability, pack
 
 
 class PointerPolicy(MultiInputActorCriticPolicy):
@@ -36,36 +37,49 @@ class PointerPolicy(MultiInputActorCriticPolicy):
         self, obs: PyTorchObs, deterministic: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Actions `(B,)`, values `(B, 1)` and log-probabilities `(B,)`."""
-        scores, values = self.network(obs)
-        actions = _choose(scores, deterministic)
-        chosen = scores.log_softmax(1).gather(1, actions[:, None]).squeeze(1)
+        packed = _packed(obs)
+        scores, wait_scores, values = self.network(packed)
+        actions = _choose(scores, wait_scores, packed, deterministic)
+        chosen, _ = log_probability(scores, wait_scores, packed, actions)
         return actions, values[:, None], chosen
 
     def evaluate_actions(
         self, obs: PyTorchObs, actions: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Values `(B, 1)`, log-probabilities and entropies `(B,)`."""
-        scores, values = self.network(obs)
-        log_p = scores.log_softmax(1)
-        chosen = log_p.gather(1, actions.long()[:, None]).squeeze(1)
-        return values[:, None], chosen, -(log_p.exp() * log_p).sum(1)
+        packed = _packed(obs)
+        scores, wait_scores, values = self.network(packed)
+        chosen, entropy = log_probability(scores, wait_scores, packed, actions.long())
+        return values[:, None], chosen, entropy
 
     def predict_values(self, obs: PyTorchObs) -> Tensor:
         """Values `(B, 1)`."""
-        values: Tensor = self.network(obs)[1]
+        values: Tensor = self.network(_packed(obs))[2]
         return values[:, None]
 
     def get_distribution(self, obs: PyTorchObs) -> CategoricalDistribution:
         """The distribution of the actions."""
-        scores = self.network(obs)[0]
+        assert isinstance(obs, dict)
+        scores = self.network.padded(obs)[0]
         return CategoricalDistribution(scores.shape[1]).proba_distribution(scores)
 
     def _predict(self, observation: PyTorchObs, deterministic: bool = False) -> Tensor:
-        return _choose(self.network(observation)[0], deterministic)
+        packed = _packed(observation)
+        scores, wait_scores, _ = self.network(packed)
+        return _choose(scores, wait_scores, packed, deterministic)
 
 
-def _choose(scores: Tensor, deterministic: bool) -> Tensor:
+def _packed(observation: PyTorchObs) -> Packed:
+    """From padded arrays, or as the minibatches of `train.buffer` have it."""
+    assert isinstance(observation, dict)
+    fields: dict[str, Any] = observation
+    return Packed(**fields) if "first_job" in fields else pack(observation)
+
+
+def _choose(scores: Tensor, wait_scores: Tensor, packed: Packed, deterministic: bool) -> Tensor:
     """The best action, or one drawn: the largest of the scores with Gumbel noise."""
-    if deterministic:
-        return scores.argmax(1)
-    return (scores - torch.empty_like(scores).exponential_().log()).argmax(1)
+    if not deterministic:
+        scores, wait_scores = (
+            each - torch.empty_like(each).exponential_().log() for each in (scores, wait_scores)
+        )
+    return best_actions(scores, wait_scores, packed)
