@@ -16,7 +16,7 @@ from bace_env.config import load_scenario
 from bace_env.errors import ConfigError
 from bace_env.instance import Instance
 from bace_env.kernels import DONE, TRUNCATED
-from bace_env.observation import Observation
+from bace_env.observation import COST_WEIGHT, Observation
 from bace_env.scenario import Sampler, episode_seed
 from bace_env.schema import Scenario
 from bace_env.trace import Decision, EpisodeTrace
@@ -46,8 +46,8 @@ class Episodes:
         slots: Q, visible jobs; the next decision of every built-in policy is in the action set
             from 6 on.
         budgets: Shares of K* that candidates aim at; the built-in policies need 1.0 among them.
-        cost_weight: Lambda; a pair: drawn between the two anew for each episode, from its seed;
-            default: the scenario's.
+        cost_weight: Lambda; a pair: drawn between the two anew for each episode, from its seed,
+            small ones more often (see `Sampler.draw_cost_weight`); default: the scenario's.
         horizon_s: Truncates an episode this long after its first arrival.
         excluded: Seeds of episodes that are never played: those that are kept for evaluation.
         copy: As of `bace_env.batch.Batch`: False lends observations instead of giving them.
@@ -182,6 +182,11 @@ class Episodes:
     def now_s(self) -> FloatArray:
         """Time of every episode, `(B,)`, live."""
         return self._batch.world.state.now_s[:, 0]
+
+    @property
+    def cost_weights(self) -> FloatArray:
+        """Lambda of every episode, `(B,)`, live."""
+        return self._batch.world.scales[:, COST_WEIGHT]
 
     def instance(self, b: int) -> Instance:
         """The workload of row b."""

@@ -30,7 +30,8 @@ from eval.command import (
 from eval.experiment import Request
 
 #: What a policy is put beside: the paper's scheduler and baselines, then reference points.
-BASELINES = ("bace", "ldf", "lcf", "cr-lcf", "cr-ldf", "bace-patient", "sjf", "random")
+RULES = ("bace", "ldf", "lcf", "cr-lcf", "cr-ldf", "bace-patient", "sjf")
+BASELINES = (*RULES, "random")
 _POLICIES = ["bace"]
 
 _HELP = f"""Compare schedulers: average job completion time and electricity cost, side by side.

@@ -17,13 +17,12 @@ from bace_env.schema import Scenario
 from bace_env.types import FloatArray
 from eval.claims import SETTINGS
 from eval.command import progress_bar
-from eval.compare import BASELINES
+from eval.compare import RULES
 from eval.experiment import Comparison, Request, run_comparison
 from eval.report import write_figure
 from eval.statistics import Estimate, estimate_geometric_means, estimate_ratios_of_means
 from eval.tradeoff import hypervolume, typical_points
 
-_RULES = tuple(name for name in BASELINES if name != "random")
 #: The weights of the cost of which the trade-off is drawn.
 LAMBDAS = (0.0, 0.1, 0.3, 0.6, 1.0, 2.0)
 _GAP_SCENARIOS = ("paper", "physical")
@@ -117,10 +116,10 @@ def _document(
     policy: str, episodes: int, gap_episodes: int, zero_shot_episodes: int, cases: list[Case],
     other: list[Case], run: _Run, out: Path,
 ) -> str:  # fmt: skip
-    specs = ("bace", policy, *_RULES[1:])
+    specs = ("bace", policy, *RULES[1:])
     measured = [(case, run(case.scenario, specs, episodes)) for case in cases]
     fronts = {
-        name: run(load_scenario(name), (*_RULES, *(_at(policy, x) for x in LAMBDAS)), episodes)
+        name: run(load_scenario(name), (*RULES, *(_at(policy, x) for x in LAMBDAS)), episodes)
         for name in _GAP_SCENARIOS
     }
     parts = [
@@ -131,7 +130,7 @@ def _document(
         "is the same everywhere, and lambda is that of the scenarios, 0.3.\n",
         "## Against BACE-Pipe and the best fixed rule\n",
         "JCT and cost: geometric mean of the paired ratios to `bace`. Objective: ratio of the "
-        f"means to the fixed rule of lowest mean objective, of {', '.join(_RULES)}.\n",
+        f"means to the fixed rule of lowest mean objective, of {', '.join(RULES)}.\n",
         *_table(measured),
         _summary(measured),
         "\n## Trade-off\n",
@@ -211,15 +210,15 @@ def _summary(measured: list[tuple[Case, Comparison]]) -> str:
 
 
 def _front_text(name: str, comparison: Comparison, policy: str) -> str:
-    points, n = typical_points(comparison), len(_RULES)
+    points, n = typical_points(comparison), len(RULES)
     rules, own = points[:n], points[n:]
     corner = (float(points[:, 0].max()), float(points[:, 1].max()))
     beaten = [
         rule
-        for rule, point in zip(_RULES, rules, strict=True)
+        for rule, point in zip(RULES, rules, strict=True)
         if any((each <= point).all() and (each < point).any() for each in own)
     ]
-    left = [rule for rule in _RULES if rule not in beaten]
+    left = [rule for rule in RULES if rule not in beaten]
     rest = f"; not {', '.join(left)}" if left else ""
     areas = hypervolume(own, corner), hypervolume(rules, corner)
     lines = [
@@ -268,12 +267,12 @@ def _figure(fronts: dict[str, Comparison], policy: str) -> Any:
     figure = Figure(figsize=(10, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, (name, comparison) in zip(figure.subplots(1, 2), fronts.items(), strict=True):
-        points, n = typical_points(comparison), len(_RULES)
+        points, n = typical_points(comparison), len(RULES)
         axes.scatter(*points[:n].T, color="#555555", marker="s", label="fixed rules", zorder=2)
         axes.plot(*points[n:].T, color="#0072B2", marker="o", label=f"{policy}, lambda", zorder=3)
         labels: dict[tuple[float, float], list[str]] = {}
         near = 0.05 * np.ptp(points, axis=0)  # closer ones share a label
-        for rule, point in zip(_RULES, points[:n], strict=True):
+        for rule, point in zip(RULES, points[:n], strict=True):
             known = [at for at in labels if (np.abs(point - at) < near).all()]
             labels.setdefault(known[0] if known else tuple(point.tolist()), []).append(rule)
         for at, rules in labels.items():

@@ -57,7 +57,7 @@ class TrainConfig(BaseModel):
     evaluate_every: _Positive = 100_000  # steps
     checkpoint_every: _Positive = 20_000  # steps
     evaluation_episodes: Annotated[int, Field(ge=1, le=1000)] = 40  # per setting
-    evaluation_cost_weight: Annotated[float, Field(ge=0)] = 0.3
+    evaluation_cost_weights: tuple[Annotated[float, Field(ge=0)], ...] = (0.05, 0.3, 1.0)
     evaluation_settings: tuple[Setting, ...] = (
         Setting("paper"),
         Setting("physical"),
@@ -70,8 +70,10 @@ class TrainConfig(BaseModel):
         low, high = self.cost_weight
         if not 0 <= low <= high < float("inf"):
             raise ValueError(f"cost_weight: must be 0 <= low <= high, got {self.cost_weight}")
-        if not self.settings or not self.evaluation_settings:
-            raise ValueError("settings and evaluation_settings: must name at least one each")
+        if not (self.settings and self.evaluation_settings and self.evaluation_cost_weights):
+            raise ValueError(
+                "settings, evaluation_settings and evaluation_cost_weights: at least one each"
+            )
         return self
 
     @property

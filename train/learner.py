@@ -5,12 +5,14 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 from types import FrameType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from gymnasium import spaces
 from stable_baselines3 import PPO
@@ -37,9 +39,18 @@ from train.export import export
 from train.mixture import MixedVecEnv
 from train.network import Network
 from train.policy import PointerPolicy
-from train.validation import Score, Validation, mean_objective_ratio, reserved_seeds
+from train.units import measure_units, units_seed
+from train.validation import (
+    Score,
+    Validation,
+    mean_objective_ratio,
+    mean_rule_ratio,
+    reserved_seeds,
+)
 
 RUN = "run.json"  # settings and origin of a run, in its directory
+CURVE = "curve.csv"  # its evaluations, one row each
+_COLUMNS = ("steps", "seconds", "objective / bace", "objective / best rule", "gap closed")
 _VALIDATION_SIMULATIONS = 600  # per job, for the plans that the gap is measured by
 Say = Callable[[str], None]
 Advance = Callable[[str, int, int], None]  # what, done, of how many
@@ -63,6 +74,10 @@ def make_env(config: TrainConfig) -> MixedVecEnv:
         slots=config.slots,
         cost_weight=config.cost_weight,
         excluded=reserved_seeds(),
+        units=[
+            measure_units(setting.scenario, setting.overrides, units_seed(config.seed))
+            for setting in config.settings
+        ],
     )
     env.seed(training_seed(config.seed))
     return env
@@ -113,6 +128,8 @@ class Progress:
     best_steps: int = 0
     evaluated: int = -1  # steps at the last evaluation
     saved: int = -1
+    seconds: float = 0.0  # of training up to the last save, demonstrations and evaluations included
+    curve: list[list[float]] = field(default_factory=list)  # rows of `CURVE`
 
 
 class Learner(BaseCallback):
@@ -131,14 +148,15 @@ class Learner(BaseCallback):
     def prepare(self) -> None:
         """Work out what the evaluations compare with."""
         config = self.config
-        for i, setting in enumerate(config.evaluation_settings):
-            self._advance("held-out workloads", i, len(config.evaluation_settings))
+        pairs = list(product(config.evaluation_settings, config.evaluation_cost_weights))
+        for i, (setting, weight) in enumerate(pairs):
+            self._advance("held-out workloads", i, len(pairs))
             self._validations.append(
                 Validation(
                     setting,
                     config.evaluation_episodes,
                     config.slots,
-                    config.evaluation_cost_weight,
+                    weight,
                     _VALIDATION_SIMULATIONS,
                 )
             )
@@ -205,10 +223,15 @@ class Learner(BaseCallback):
                     self.logger.record(f"eval {validation.title}/{name}", value)
             image = Image(draw_trace(score.trace), "HWC")
             self.logger.record(f"eval {validation.title}/schedule", image, exclude=exclude)
+        seconds = self.state.seconds + perf_counter() - self._started
+        self.state.curve.append(
+            [steps, seconds, mean, mean_rule_ratio(scores), closed]
+            + [score.objective_ratio for score in scores]
+        )
         ratios = " ".join(f"{score.objective_ratio:.3f}" for score in scores)
         better = mean < self.state.best_score
         self._say(
-            f"{steps:>9} steps  {perf_counter() - self._started:6.0f} s  objective / bace "
+            f"{steps:>9} steps  {seconds:6.0f} s  objective / bace "
             f"{mean:.4f} ({ratios})  gap closed {100 * closed:.0f} %{'  best' if better else ''}"
         )
         if better:
@@ -217,9 +240,15 @@ class Learner(BaseCallback):
         return scores
 
     def save(self) -> None:
-        """Write the checkpoint."""
-        self.state.saved = self.num_timesteps
+        """Write the checkpoint, and the evaluations up to it."""
+        now = perf_counter()
+        self.state.seconds += now - self._started
+        self._started, self.state.saved = now, self.num_timesteps
         save_checkpoint(self.folder / CHECKPOINT, self.ppo, vars(self.state))
+        titles = [f"objective / bace: {validation.title}" for validation in self._validations]
+        table = pd.DataFrame(self.state.curve, columns=[*_COLUMNS, *titles])
+        table = table.astype({"steps": int}).round(4)
+        write_atomically(self.folder / CURVE, table.to_csv(index=False).encode())
 
 
 def export_best(config: TrainConfig, folder: Path) -> None:

@@ -11,6 +11,7 @@ from bace_env.episodes import Episodes
 from bace_env.scenario import episode_seed
 from bace_env.trace import EpisodeTrace
 from bace_env.types import FloatArray
+from eval.compare import RULES
 from eval.rollout import run_episode
 from train.mixture import Setting
 from train.network import Network
@@ -37,17 +38,18 @@ class Score(NamedTuple):
     jct_ratio: float  # geometric means of the pairs, to BACE-Pipe
     cost_ratio: float
     objective_ratio: float  # of the sums
+    rule_ratio: float  # of the objectives: to the fixed rule with the lowest sum
     gap_closed: float  # of BACE-Pipe's distance to the teacher's plans
     trace: EpisodeTrace  # of the first episode
 
 
 class Validation:
-    """Held-out episodes of one setting, with BACE-Pipe and the teacher to compare with."""
+    """Held-out episodes of one setting, with fixed rules and the teacher to compare with."""
 
     def __init__(
         self, setting: Setting, episodes: int, slots: int, cost_weight: float, simulations: int
     ) -> None:
-        self.title = setting.title
+        self.title = f"{setting.title}, lambda {cost_weight:g}"
         self._episodes = Episodes(
             setting.scenario,
             overrides=setting.overrides,
@@ -57,12 +59,16 @@ class Validation:
         )
         self._begin()
         rng = np.random.default_rng(VALIDATION_SEED)
-        bace, best = [], []
+        rules = [make_policy(name) for name in RULES]
+        bace, best, sums = [], [], np.zeros(len(rules))
         for b in range(episodes):
-            trace = run_episode(self._episodes.instance(b), make_policy("bace"))
-            bace.append((trace.summary().avg_jct_s, float(trace.cost_usd.sum()), trace.objective()))
+            traces = [run_episode(self._episodes.instance(b), rule) for rule in rules]
+            jct_s, cost_usd = traces[0].summary().avg_jct_s, float(traces[0].cost_usd.sum())
+            objectives = [trace.objective() for trace in traces]
+            sums += objectives
+            bace.append((jct_s, cost_usd, objectives[0]))
             best.append(best_objective(self._episodes, b, simulations, rng))
-        self._bace, self._best = np.array(bace).T, np.array(best)
+        self._bace, self._best, self._best_rule = np.array(bace).T, np.array(best), sums.min()
 
     def _begin(self) -> None:
         rows = range(len(self._episodes.now_s))
@@ -83,6 +89,7 @@ class Validation:
             jct_ratio=float(ratios[0]),
             cost_ratio=float(ratios[1]),
             objective_ratio=float(objective.sum() / self._bace[2].sum()),
+            rule_ratio=float(objective.sum() / self._best_rule),
             gap_closed=float(closed),
             trace=self._episodes.trace(0, "ppo"),
         )
@@ -108,4 +115,13 @@ def play(network: Network, episodes: Episodes) -> FloatArray:
 
 def mean_objective_ratio(scores: Sequence[Score]) -> float:
     """What decides which network is the best: the geometric mean over the settings."""
-    return float(np.exp(np.mean([np.log(score.objective_ratio) for score in scores])))
+    return _geometric_mean([score.objective_ratio for score in scores])
+
+
+def mean_rule_ratio(scores: Sequence[Score]) -> float:
+    """The same to the best fixed rule of each setting."""
+    return _geometric_mean([score.rule_ratio for score in scores])
+
+
+def _geometric_mean(ratios: Sequence[float]) -> float:
+    return float(np.exp(np.log(ratios).mean()))
