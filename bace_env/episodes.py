@@ -16,7 +16,7 @@ from bace_env.config import load_scenario
 from bace_env.errors import ConfigError
 from bace_env.instance import Instance
 from bace_env.kernels import DONE, TRUNCATED
-from bace_env.observation import COST_WEIGHT, Observation
+from bace_env.observation import Observation
 from bace_env.scenario import Sampler, episode_seed
 from bace_env.schema import Scenario
 from bace_env.trace import Decision, EpisodeTrace
@@ -182,11 +182,6 @@ class Episodes:
     def now_s(self) -> FloatArray:
         """Time of every episode, `(B,)`, live."""
         return self._batch.world.state.now_s[:, 0]
-
-    @property
-    def cost_weights(self) -> FloatArray:
-        """Lambda of every episode, `(B,)`, live."""
-        return self._batch.world.scales[:, COST_WEIGHT]
 
     def instance(self, b: int) -> Instance:
         """The workload of row b."""

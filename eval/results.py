@@ -20,12 +20,13 @@ from eval.command import progress_bar
 from eval.compare import RULES
 from eval.experiment import Comparison, Request, run_comparison
 from eval.report import write_figure
-from eval.statistics import Estimate, estimate_geometric_means, estimate_ratios_of_means
+from eval.statistics import Estimate, estimate_ratios_of_means
 from eval.tradeoff import hypervolume, typical_points
 
 #: The weights of the cost of which the trade-off is drawn.
-LAMBDAS = (0.0, 0.1, 0.3, 0.6, 1.0, 2.0)
-_GAP_SCENARIOS = ("paper", "physical")
+LAMBDAS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.6, 1.0, 2.0)
+_FRONTS = ("paper", "physical")
+_PLANNER = "search"  # shown beside the rules
 _PLOT = "results.png"
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -76,12 +77,6 @@ def results(
     episodes: Annotated[
         int, typer.Option(parser=integer(10, 10**5), metavar="N", help="Workloads per setting.")
     ] = 200,
-    gap_episodes: Annotated[
-        int,
-        typer.Option(
-            parser=integer(0, 10**5), metavar="N", help="Workloads that are searched for the best."
-        ),
-    ] = 40,
     zero_shot_episodes: Annotated[
         int, typer.Option(parser=integer(0, 10**5), metavar="N", help="Of other sizes; 0: none.")
     ] = 200,
@@ -95,7 +90,7 @@ def results(
     make_policy(policy)
     require_parent("--out", out)
     cases, other = paper_cases(), zero_shot_cases() if zero_shot_episodes else []
-    total = len(cases) + len(other) + (1 + bool(gap_episodes)) * len(_GAP_SCENARIOS)
+    total = len(cases) + len(other) + len(_FRONTS)
     with progress_bar() as progress:
         task = progress.add_task("settings", total=total)
 
@@ -104,7 +99,7 @@ def results(
             progress.update(task, advance=1)
             return made
 
-        text = _document(policy, episodes, gap_episodes, zero_shot_episodes, cases, other, run, out)
+        text = _document(policy, episodes, zero_shot_episodes, cases, other, run, out)
     write_atomically(out, text.encode())
     print(f"Wrote {out} and {out.parent / _PLOT}")
 
@@ -113,15 +108,13 @@ _Run = Callable[..., Comparison]
 
 
 def _document(
-    policy: str, episodes: int, gap_episodes: int, zero_shot_episodes: int, cases: list[Case],
-    other: list[Case], run: _Run, out: Path,
+    policy: str, episodes: int, zero_shot_episodes: int, cases: list[Case], other: list[Case],
+    run: _Run, out: Path,
 ) -> str:  # fmt: skip
     specs = ("bace", policy, *RULES[1:])
-    measured = [(case, run(case.scenario, specs, episodes)) for case in cases]
-    fronts = {
-        name: run(load_scenario(name), (*RULES, *(_at(policy, x) for x in LAMBDAS)), episodes)
-        for name in _GAP_SCENARIOS
-    }
+    measured = [(case, run(case.scenario, specs, episodes, gap=True)) for case in cases]
+    front = (*RULES, _PLANNER, *(_at(policy, x) for x in LAMBDAS))
+    fronts = {name: run(load_scenario(name), front, episodes) for name in _FRONTS}
     parts = [
         "# What the learned scheduler reaches\n",
         "Written by `python -m eval.results`; run seed 0, whose episodes no training plays (seeds "
@@ -130,17 +123,18 @@ def _document(
         "is the same everywhere, and lambda is that of the scenarios, 0.3.\n",
         "## Against BACE-Pipe and the best fixed rule\n",
         "JCT and cost: geometric mean of the paired ratios to `bace`. Objective: ratio of the "
-        f"means to the fixed rule of lowest mean objective, of {', '.join(RULES)}.\n",
+        f"means to the fixed rule of lowest mean objective, of {', '.join(RULES)}. Gap closed: "
+        "share of the way from that rule to the best schedules known (`eval.best_known`), by the "
+        "means.\n",
         *_table(measured),
         _summary(measured),
         "\n## Trade-off\n",
-        f"The same model with lambda from {LAMBDAS[0]:g} to {LAMBDAS[-1]:g} at run time.\n",
+        f"The same model with lambda from {LAMBDAS[0]:g} to {LAMBDAS[-1]:g} at run time. "
+        f"`{_PLANNER}` is no rule: it simulates hundreds of schedules to their end per decision, "
+        "with the scenario's lambda.\n",
         f"![Average JCT against cost, ratios to bace]({_PLOT})\n",
         *(_front_text(name, comparison, policy) for name, comparison in fronts.items()),
     ]
-    if gap_episodes:
-        gaps = {name: run(load_scenario(name), specs, gap_episodes, gap=True) for name in fronts}
-        parts += ["\n## Distance to the best known\n", *_gap_lines(gaps, gap_episodes)]
     if other:
         zero = [(case, run(case.scenario, specs, zero_shot_episodes)) for case in other]
         parts += [
@@ -176,23 +170,35 @@ def _against_best(comparison: Comparison) -> tuple[str, Estimate]:
     return comparison.names[best], estimate_ratios_of_means(own, reference[None])[0]
 
 
+def _gap_closed(comparison: Comparison) -> Estimate | None:
+    """Share of the way from the best fixed rule to the best known; None if not measured."""
+    above = comparison.values.get("above_best_known")
+    if above is None:
+        return None
+    _, start = _best_rule(comparison)
+    own = comparison.values["objective"][1]
+    best = own / (1.0 + above[1])
+    return estimate_ratios_of_means((start - own)[None], (start - best)[None])[0]
+
+
 def _table(measured: list[tuple[Case, Comparison]]) -> list[str]:
-    lines = [
-        "| setting | JCT / bace | cost / bace | best fixed rule | objective / its |",
-        "|---|---|---|---|---|",
-    ]
+    head = ["setting", "JCT / bace", "cost / bace", "best fixed rule", "objective / its"]
+    rows = []
     for case, comparison in measured:
         jct, cost = (comparison.estimates[f"typical_{x}_ratio"][1] for x in ("jct", "cost"))
         rule, objective = _against_best(comparison)
-        cells = (case.title, _with_interval(jct), _with_interval(cost), rule)
-        lines.append(f"| {' | '.join(cells)} | {_with_interval(objective)} |")
-    return [*lines, ""]
+        closed = _gap_closed(comparison)
+        cells = [case.title, _with_interval(jct), _with_interval(cost), rule]
+        cells += [_with_interval(each) for each in (objective, closed) if each is not None]
+        rows.append(cells)
+    head += ["gap closed"] * (len(rows[0]) - len(head))
+    return [*(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)), ""]
 
 
 def _summary(measured: list[tuple[Case, Comparison]]) -> str:
     """Which of the claims hold, counted."""
     n = len(measured)
-    counts = dict.fromkeys(("cheaper", "not slower", "slower", "better"), 0)
+    counts = dict.fromkeys(("cheaper", "not slower", "slower", "better", "closer"), 0)
     for _, comparison in measured:
         jct, cost = (comparison.estimates[f"typical_{x}_ratio"][1] for x in ("jct", "cost"))
         _, objective = _against_best(comparison)
@@ -200,25 +206,28 @@ def _summary(measured: list[tuple[Case, Comparison]]) -> str:
         counts["not slower"] += bool(jct.mean is not None and jct.mean <= 1)
         counts["slower"] += bool(jct.low is not None and jct.low > 1)
         counts["better"] += bool(objective.high is not None and objective.high < 1)
+        closed = _gap_closed(comparison)
+        counts["closer"] += bool(closed and closed.mean is not None and closed.mean >= 0.75)
     return (
         f"Total cost is below that of BACE-Pipe, interval and all, in {counts['cheaper']} of {n} "
         f"settings. Average JCT is not above BACE-Pipe's in {counts['not slower']} of {n} (point "
-        f"estimate), and above it with the whole interval in {counts['slower']}. The weighted "
-        f"objective is below that of the best fixed rule, interval and all, in {counts['better']} "
-        f"of {n}."
+        f"estimate), and above it with the whole interval in {counts['slower']}. The objective is "
+        f"below that of the best fixed rule, interval and all, in {counts['better']} "
+        f"of {n}; at least 75 % of the gap is closed in {counts['closer']} of {n}."
     )
 
 
 def _front_text(name: str, comparison: Comparison, policy: str) -> str:
-    points, n = typical_points(comparison), len(RULES)
-    rules, own = points[:n], points[n:]
+    points, n = typical_points(comparison), len(RULES) + 1
+    rules, own = points[: n - 1], points[n:]
     corner = (float(points[:, 0].max()), float(points[:, 1].max()))
+    others = (*RULES, _PLANNER)
     beaten = [
         rule
-        for rule, point in zip(RULES, rules, strict=True)
+        for rule, point in zip(others, points[:n], strict=True)
         if any((each <= point).all() and (each < point).any() for each in own)
     ]
-    left = [rule for rule in RULES if rule not in beaten]
+    left = [rule for rule in others if rule not in beaten]
     rest = f"; not {', '.join(left)}" if left else ""
     areas = hypervolume(own, corner), hypervolume(rules, corner)
     lines = [
@@ -237,29 +246,6 @@ def _front_text(name: str, comparison: Comparison, policy: str) -> str:
     return "\n".join(lines)
 
 
-def _gap_lines(gaps: dict[str, Comparison], episodes: int) -> list[str]:
-    lines = [
-        "Share of the way from a rule to the best schedule known (`eval.best_known`, searched per "
-        f"workload) that the model closes, by the mean objective of {episodes} workloads.\n",
-        "| setting | from bace | from the best fixed rule | above the best known |",
-        "|---|---|---|---|",
-    ]
-    for name, comparison in gaps.items():
-        objective = comparison.values["objective"]
-        best = objective[1] / (1.0 + comparison.values["above_best_known"][1])
-        rule, of_rule = _best_rule(comparison)
-        closed = [
-            estimate_ratios_of_means((start - objective[1])[None], (start - best)[None])[0]
-            for start in (objective[0], of_rule)
-        ]
-        above = estimate_geometric_means((objective[1] / best)[None])[0]
-        cells = [_with_interval(each) for each in (*closed, above)]
-        lines.append(
-            f"| {name} | {cells[0]} | {cells[1]} ({comparison.names[rule]}) | {cells[2]} |"
-        )
-    return [*lines, ""]
-
-
 def _figure(fronts: dict[str, Comparison], policy: str) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -267,18 +253,20 @@ def _figure(fronts: dict[str, Comparison], policy: str) -> Any:
     figure = Figure(figsize=(10, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, (name, comparison) in zip(figure.subplots(1, 2), fronts.items(), strict=True):
-        points, n = typical_points(comparison), len(RULES)
-        axes.scatter(*points[:n].T, color="#555555", marker="s", label="fixed rules", zorder=2)
+        points, n = typical_points(comparison), len(RULES) + 1
+        rules, planner = points[: n - 1], points[n - 1]
+        axes.scatter(*rules.T, color="#555555", marker="s", label="fixed rules", zorder=2)
+        axes.scatter(*planner, color="#D55E00", marker="D", label=_PLANNER, zorder=2)
         axes.plot(*points[n:].T, color="#0072B2", marker="o", label=f"{policy}, lambda", zorder=3)
         labels: dict[tuple[float, float], list[str]] = {}
         near = 0.05 * np.ptp(points, axis=0)  # closer ones share a label
-        for rule, point in zip(RULES, points[:n], strict=True):
+        for rule, point in zip(RULES, rules, strict=True):
             known = [at for at in labels if (np.abs(point - at) < near).all()]
             labels.setdefault(known[0] if known else tuple(point.tolist()), []).append(rule)
-        for at, rules in labels.items():
+        for at, names in labels.items():
             right = at[0] > points[:, 0].mean()
             axes.annotate(
-                ", ".join(rules), at, xytext=(-5 if right else 5, 5), textcoords="offset points",
+                ", ".join(names), at, xytext=(-5 if right else 5, 5), textcoords="offset points",
                 fontsize=8, ha="right" if right else "left",
             )  # fmt: skip
         # On opposite sides: the points may coincide.

@@ -14,7 +14,6 @@ from bace_env.config import load_scenario
 from bace_env.episodes import Episodes
 from bace_env.errors import ConfigError
 from bace_env.scenario import Sampler, episode_seed
-from eval.experiment import Request, run_comparison
 
 torch = pytest.importorskip("torch", reason="needs the extra train")
 pytest.importorskip("stable_baselines3", reason="needs the extra train")
@@ -27,7 +26,6 @@ from train.config import TrainConfig, make_config  # noqa: E402
 from train.learner import make_env, make_model, train, training_seed  # noqa: E402
 from train.mixture import MixedVecEnv, Setting  # noqa: E402
 from train.teacher import demonstrate  # noqa: E402
-from train.units import Units, measure_units  # noqa: E402
 from train.validation import RESERVED_EPISODES, reserved_seeds  # noqa: E402
 from train.vec_env import BatchVecEnv  # noqa: E402
 
@@ -166,39 +164,6 @@ def test_a_mixture_is_its_parts_side_by_side() -> None:
             last = infos[i]["terminal_observation"]
             assert last["candidates"].shape == observation["candidates"][0].shape
     assert ends > 3
-
-
-def test_rewards_of_a_mixture_are_divided_by_the_units_of_the_episode_that_was_stepped() -> None:
-    settings, weights = [Setting("tiny"), Setting("tiny")], (0.0, 2.0)
-    plain = MixedVecEnv(3, settings, cost_weight=weights)
-    units = [Units(2.0, 3.0), Units(0.5, 7.0)]
-    divided = MixedVecEnv(3, settings, cost_weight=weights, units=units)
-    for env in (plain, divided):
-        env.seed(4)
-    observation, rng, ends = plain.reset(), np.random.default_rng(0), 0
-    divided.reset()
-    for _ in range(60):
-        squashed = observation["globals"][:, 0]  # lambda / (1 + lambda)
-        weight = squashed / (1.0 - squashed)
-        masks = plain.action_masks()
-        actions = np.array([rng.choice(np.flatnonzero(mask)) for mask in masks])
-        observation, rewards, dones, _ = plain.step(actions)
-        _, theirs, _, _ = divided.step(actions)
-        whole = np.where(np.arange(6) < 3, 2.0 + 3.0 * weight, 0.5 + 7.0 * weight)
-        np.testing.assert_allclose(theirs * whole, rewards, rtol=1e-5)
-        ends += int(dones.sum())
-    assert ends > 10
-
-
-def test_units_are_the_objective_of_bace_in_two_parts() -> None:
-    units = measure_units("tiny", ["regions.cheap.gpus=3"], 11)
-    for weight in (0.0, 0.4, 2.0):
-        overrides = [f"objective.cost_weight={weight}", "regions.cheap.gpus=3"]
-        made = run_comparison(
-            Request(load_scenario("tiny", overrides), ("bace",)), seed=11, episodes=32
-        )
-        mean = made.values["objective"][0].mean()
-        assert units.of(np.array([weight]))[0] == pytest.approx(mean, rel=1e-9)
 
 
 def test_half_of_the_drawn_weights_lie_in_the_lowest_eighth() -> None:

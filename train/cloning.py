@@ -21,7 +21,6 @@ from train.packing import (
     pack_candidates,
 )
 from train.teacher import Demonstrations, demonstrate
-from train.units import measure_units, units_seed
 from train.validation import reserved_seeds
 
 
@@ -50,11 +49,7 @@ def collect(
         )
         for b in range(config.demonstrations):
             episodes.seed(b, int(rng.integers(2**53)))
-        lesson = demonstrate(episodes, config.demonstrations, config.simulations, rng)
-        unit = measure_units(setting.scenario, setting.overrides, units_seed(config.seed))
-        found.append(
-            lesson._replace(returns=lesson.returns / unit.of(lesson.cost_weight).astype(np.float32))
-        )
+        found.append(demonstrate(episodes, config.demonstrations, config.simulations, rng))
         on_setting()
     return found
 

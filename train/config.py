@@ -36,22 +36,22 @@ class TrainConfig(BaseModel):
     settings: tuple[Setting, ...] = MIXTURE  # scenario and overrides
     envs_per_setting: _Positive = 6
     slots: _Positive = 8
-    cost_weight: tuple[float, float] = (0.0, 2.0)  # lambda is drawn between them per episode
+    cost_weight: tuple[float, float] = (0.0, 2.0)  # lambda is drawn per episode, see `Sampler`
     width: Annotated[int, Field(ge=8, multiple_of=4)] = 64
-    total_steps: _Positive = 2_000_000
+    total_steps: _Positive = 3_000_000
     rollout_steps: _Positive = 48  # per environment
     batch_size: _Positive = 512
     epochs: _Positive = 3
-    learning_rate: Annotated[float, Field(gt=0)] = 7e-4
+    learning_rate: Annotated[float, Field(gt=0)] = 1.5e-3
     last_learning_rate: Annotated[float, Field(ge=0)] = 5e-5
     entropy: Annotated[float, Field(ge=0)] = 0.01  # weight of the entropy, falling to the last
     last_entropy: Annotated[float, Field(ge=0)] = 0.0005
     discount: _Share = 1.0
-    gae_lambda: _Share = 0.95
+    gae_lambda: _Share = 1.0
     clip: _Share = 0.2
     target_kl: Annotated[float, Field(gt=0)] = 0.03
     value_weight: Annotated[float, Field(ge=0)] = 0.5
-    demonstrations: Annotated[int, Field(ge=0)] = 24  # episodes per setting; 0: no warm start
+    demonstrations: Annotated[int, Field(ge=0)] = 0  # episodes per setting for a warm start
     simulations: _Positive = 300  # of the teacher, per job
     cloning_epochs: _Positive = 12
     evaluate_every: _Positive = 100_000  # steps

@@ -1,4 +1,4 @@
-"""`python -m train.curves`: what training runs came to and how fast, as docs/training.md."""
+"""`python -m train.curves`: what training runs came to and how fast, as docs/learning-curves.md."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def curves(
     runs: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories.")],
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="Markdown; the plot goes beside it.")
-    ] = Path("docs/training.md"),
+    ] = Path("docs/learning-curves.md"),
 ) -> None:
     """Read, write."""
     require_parent("--out", out)

@@ -39,7 +39,6 @@ from train.export import export
 from train.mixture import MixedVecEnv
 from train.network import Network
 from train.policy import PointerPolicy
-from train.units import measure_units, units_seed
 from train.validation import (
     Score,
     Validation,
@@ -74,10 +73,6 @@ def make_env(config: TrainConfig) -> MixedVecEnv:
         slots=config.slots,
         cost_weight=config.cost_weight,
         excluded=reserved_seeds(),
-        units=[
-            measure_units(setting.scenario, setting.overrides, units_seed(config.seed))
-            for setting in config.settings
-        ],
     )
     env.seed(training_seed(config.seed))
     return env

@@ -13,7 +13,6 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from bace_env.errors import ConfigError
 from bace_env.observation import FEATURES
-from train.units import Units
 from train.vec_env import BatchVecEnv, RowsVecEnv
 
 _Array = np.ndarray[Any, Any]
@@ -40,7 +39,6 @@ class MixedVecEnv(RowsVecEnv):
         slots: Visible jobs.
         cost_weight: As of `BatchVecEnv`.
         excluded: Seeds of episodes that are never played.
-        units: What rewards are divided by in each setting; default: by nothing.
 
     Raises:
         ConfigError: A setting is wrong, or its observations have another shape.
@@ -54,7 +52,6 @@ class MixedVecEnv(RowsVecEnv):
         slots: int = 8,
         cost_weight: float | tuple[float, float] | None = None,
         excluded: Collection[int] = (),
-        units: Sequence[Units] | None = None,
     ) -> None:
         self.parts = [
             BatchVecEnv(
@@ -68,7 +65,7 @@ class MixedVecEnv(RowsVecEnv):
             )
             for setting in settings
         ]
-        self._each, self._slots, self._units = num_envs, slots, units
+        self._each, self._slots = num_envs, slots
         shown = [part.episodes.state(0).free_gpus.size for part in self.parts]
         for setting, n_regions in zip(settings, shown, strict=True):
             if n_regions != shown[0]:
@@ -101,7 +98,6 @@ class MixedVecEnv(RowsVecEnv):
 
     def step_wait(self) -> VecEnvStepReturn:
         """Carry out the actions."""
-        units = self._reward_units()  # of the episodes that are now stepped
         observations, rewards, dones, infos = zip(
             *(part.step_wait() for part in self.parts), strict=True
         )
@@ -112,17 +108,10 @@ class MixedVecEnv(RowsVecEnv):
             info["terminal_observation"] = {key: array[0] for key, array in padded.items()}
         return (
             self._joined(observations),
-            np.concatenate(rewards) / units,
+            np.concatenate(rewards),
             np.concatenate(dones),
             [info for of_part in infos for info in of_part],
         )
-
-    def _reward_units(self) -> _Array:
-        if self._units is None:
-            return np.ones(self.num_envs, np.float32)
-        weights = [part.episodes.cost_weights for part in self.parts]
-        each = [unit.of(weight) for unit, weight in zip(self._units, weights, strict=True)]
-        return np.concatenate(each).astype(np.float32)
 
     def _joined(self, parts: Sequence[dict[str, _Array]]) -> dict[str, _Array]:
         padded = [pad_candidates(part, self._slots, self._capacity) for part in parts]

@@ -20,11 +20,13 @@ from eval.report import require_fresh
 if TYPE_CHECKING:
     from train.config import TrainConfig
 
-_HELP = """Train a scheduler: a warm start from searched schedules, then PPO.
+_HELP = """Train a scheduler: PPO, after a warm start from searched schedules if you want one.
 
 Without options it trains on the paper's settings and the physical ones together, with the weight of
 the cost drawn anew per episode: one model for all. Ctrl-C saves; --resume goes on, also after a
 crash, exactly as if nothing had happened. Look at it: tensorboard --logdir runs
+
+--config takes a TOML file with fields of train.config; demonstrations = 24 is a warm start.
 
 \b
 Examples:

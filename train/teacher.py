@@ -32,7 +32,6 @@ class Demonstrations(NamedTuple):
     observations: dict[str, _Array]  # (n, size) each
     actions: _Array  # (n,)
     returns: _Array  # (n,) what was still to come, undiscounted
-    cost_weight: _Array  # (n,) lambda of the decision's episode
     objective: FloatArray  # (episodes,) as played
     planned: FloatArray  # (episodes,) as planned
 
@@ -92,7 +91,6 @@ def demonstrate(
         rng: For the annealing.
     """
     episodes.begin(range(n))
-    weights = episodes.cost_weights.copy()
     teachers = [
         _Teacher(episodes.instance(b), episodes.state(b), simulations, rng) for b in range(n)
     ]
@@ -123,7 +121,6 @@ def demonstrate(
         joined,
         np.concatenate(actions)[keep],
         returns[keep],
-        weights[row[keep]],
         objective,
         np.array([teacher.objective for teacher in teachers]),
     )
