@@ -88,8 +88,8 @@ assumptions: $(STAMP)-core ## search for the preset paper-fitted (10-25 minutes)
 known: $(STAMP)-core ## search for the best schedules known, stored in eval/known (15 minutes)
 	@$(PY) -m eval.best_known --workers 2 $(ARGS)
 
-distance: $(STAMP)-core ## regenerate docs/distance.md: every policy's gap to the best (10 minutes)
-	@$(PY) -m eval.distance --workers 2 --out docs/distance.md $(ARGS) >/dev/null
+distance: $(STAMP)-test ## regenerate docs/distance.md: every policy's gap to the best (10 minutes)
+	@$(PY) -m eval.distance --policy search --policy ppo --workers 2 --out docs/distance.md $(ARGS) >/dev/null
 
 clean: ## remove caches and build products (compiled kernels too); keeps .venv and runs/
 	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -178,7 +178,7 @@ class Sampler:
         """A weight of the cost between `low` and `high` for an episode.
 
         The cube of a uniform number decides where in between: half of the weights lie in the lowest
-        eighth. Schedules change most there, as a cost is many times its reference (a JCT is not).
+        eighth. Uniformly, cost would outweigh JCT in most episodes.
         """
         return low + (high - low) * float(self._stream(seed, _COST_WEIGHT).random()) ** 3
 

@@ -66,6 +66,10 @@ def read_run(folder: Path) -> Run:
         raise ConfigError(f"{folder}: no run with evaluations: {error.strerror}") from None
     except (ValueError, KeyError, TypeError):
         raise ConfigError(f"{folder}: {RUN} or {CURVE} is not what a run writes") from None
+    if not {"seconds", _STEPS, _BACE, _RULE, _GAP} <= set(curve):
+        raise ConfigError(f"{folder}: {RUN} or {CURVE} is not what a run writes")
+    if curve.empty:
+        raise ConfigError(f"{folder}: no run with evaluations: {CURVE} has no row")
     curve[_MINUTES] = curve["seconds"] / 60.0
     return Run(folder.name, make_config(config), curve)
 

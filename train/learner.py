@@ -216,8 +216,8 @@ class Learner(BaseCallback):
             for name, value in score._asdict().items():
                 if name != "trace":
                     self.logger.record(f"eval {validation.title}/{name}", value)
-            image = Image(draw_trace(score.trace), "HWC")
-            self.logger.record(f"eval {validation.title}/schedule", image, exclude=exclude)
+        image = Image(draw_trace(scores[0].trace), "HWC")  # drawing takes as long as all episodes
+        self.logger.record("eval/schedule", image, exclude=exclude)
         seconds = self.state.seconds + perf_counter() - self._started
         self.state.curve.append(
             [steps, seconds, mean, mean_rule_ratio(scores), closed]
