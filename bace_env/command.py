@@ -10,6 +10,9 @@ from bace_env.errors import BaceError, ConfigError
 
 _INTERRUPTED = 130  # as a shell says it
 
+#: Default of an option that may be repeated. `typer` gives each call a list of its own.
+NONE: list[str] = []
+
 
 def run_command(app: typer.Typer, name: str) -> None:
     """Run a command line and exit: 2 on bad input, 1 where a run fails, 130 on Ctrl-C."""

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from bace_env.command import integer, run_command
+from bace_env.command import NONE, integer, run_command
 from bace_env.config import load_scenario, preset_names
 from bace_env.errors import ConfigError
 from bace_env.files import require_writable
 from bace_env.scenario import episode_seed
 from eval.claims import SETTINGS
-from eval.command import NONE, Overrides, Seed, Workers, parse_path, progress_bar
+from eval.command import Overrides, Seed, Workers, parse_path, progress_bar
 from eval.known_schedules import FOLDER, RESTARTS, SIMULATIONS_PER_JOB, Known, find_many
 
 _HELP = """Search for the best schedules known, and store them where `eval.compare --gap` looks.

@@ -31,9 +31,6 @@ def _parse_json(text: str) -> str:
 
 parse_seed = integer(0, 2**53 - 1)
 
-#: Default of an option that may be repeated. `typer` gives each call a list of its own.
-NONE: list[str] = []
-
 ScenarioName = Annotated[str, typer.Option(metavar="NAME|FILE", help="Preset or TOML file.")]
 Overrides = Annotated[
     list[str],

@@ -9,12 +9,11 @@ import typer
 from rich.console import Console
 
 from agents.policy import REGISTRY, make_policy
-from bace_env.command import run_command
+from bace_env.command import NONE, run_command
 from bace_env.config import load_scenario, preset_names
 from bace_env.errors import ConfigError
 from eval import board, report
 from eval.command import (
-    NONE,
     Check,
     Episodes,
     JsonFile,

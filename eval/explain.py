@@ -12,11 +12,11 @@ from rich.table import Table
 from agents import explanation
 from agents.explanation import Cell, Explanation
 from agents.policy import make_policy
-from bace_env.command import integer, run_command
+from bace_env.command import NONE, integer, run_command
 from bace_env.errors import ConfigError
 from bace_env.trace import EpisodeTrace
 from eval.chosen import Episode, load_saved, refuse_with_source, run_here
-from eval.command import NONE, EpisodeSeed, OtherScenario, Overrides, Source, write_json
+from eval.command import EpisodeSeed, OtherScenario, Overrides, Source, write_json
 from eval.replay import describe, explain_episode
 
 _HELP = """Say why a policy decided as it did: what it weighed, and what it refused why.

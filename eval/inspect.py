@@ -10,11 +10,11 @@ from rich.console import Console
 
 from agents.explanation import Explains
 from agents.policy import make_policy
-from bace_env.command import run_command
+from bace_env.command import NONE, run_command
 from bace_env.errors import BaceError, ConfigError
 from bace_env.files import require_parent, write_atomically
 from eval.chosen import Episode, load_saved, refuse_with_source, run_here
-from eval.command import NONE, EpisodeSeed, OtherScenario, Overrides, Source, parse_path
+from eval.command import EpisodeSeed, OtherScenario, Overrides, Source, parse_path
 from eval.episode_page import Shown, build_csv, build_page, is_aggregated, limit_reasons
 from eval.replay import explain_episode
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from bace_env.command import integer, run_command
+from bace_env.command import NONE, integer, run_command
 from bace_env.errors import ConfigError
 from bace_env.schema import nearest
 from eval.assumption_search import Plan, run_search
 from eval.claims import FIGURES
-from eval.command import NONE, Workers, parse_path, progress_bar
+from eval.command import Workers, parse_path, progress_bar
 from eval.report import fresh_folder, require_fresh
 from eval.reproduction import Fig1Row, Reproduction, run_fig1, run_scenarios, settings_of
 

@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bace_env.command import run_command
+from bace_env.command import NONE, run_command
 from bace_env.config import load_scenario, preset_names
 from bace_env.errors import ConfigError
 from bace_env.scenario import build_instance, episode_seed
 from eval import robustness_report
 from eval.command import (
-    NONE,
     Check,
     Episodes,
     JsonFile,

@@ -11,13 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 from agents.policy import make_policy
-from bace_env.command import run_command
+from bace_env.command import NONE, run_command
 from bace_env.config import load_scenario
 from bace_env.errors import ConfigError
 from bace_env.types import BoolArray, FloatArray
 from eval import report
 from eval.command import (
-    NONE,
     Episodes,
     Overrides,
     ScenarioName,

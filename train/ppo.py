@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from agents.ppo import MODEL
-from bace_env.command import integer, run_command
+from bace_env.command import NONE, integer, run_command
 from bace_env.config import load_scenario
 from bace_env.errors import ConfigError
 from bace_env.files import require_writable
@@ -49,11 +49,11 @@ def ppo(
     scenario: Annotated[
         list[str],
         typer.Option(metavar="NAME|FILE", help="Train on this one; repeat for several."),
-    ] = [],  # noqa: B006
+    ] = NONE,
     set_: Annotated[
         list[str],
         typer.Option("--set", metavar="KEY=VALUE", help="Override a field of each --scenario."),
-    ] = [],  # noqa: B006
+    ] = NONE,
     total_steps: Annotated[
         int | None,
         typer.Option(parser=integer(1, 10**12), metavar="N", help="Decisions to train on."),

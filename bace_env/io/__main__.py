@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from rich.console import Console
 
-from bace_env.command import integer, run_command
+from bace_env.command import NONE, integer, run_command
 from bace_env.errors import ConfigError
 from bace_env.files import require_parent, write_atomically
 
@@ -213,7 +213,7 @@ def _job_command(format_: str) -> Callable[..., None]:
             Texts,
             _option("STATE", "Only jobs that ended so; repeatable."),
             _only("philly", "helios", "acme", "pai", "openb"),
-        ] = [],  # noqa: B006
+        ] = NONE,
         t0: Annotated[
             Text, _option("TIME", "Instant (second) of time 0; default: first arrival.")
         ] = None,
@@ -298,13 +298,13 @@ def _series_command(format_: str) -> Callable[..., None]:
         base: Base = "paper",
         region: Annotated[
             Texts, _option("NAME", "Region of each series, in order; repeatable.")
-        ] = [],  # noqa: B006
+        ] = NONE,
         time: Annotated[Text, _option("COLUMN", "Column of the times."), _only("prices")] = None,
         price: Annotated[
             Texts,
             _option("COLUMN", "Column of a series of prices; repeatable."),
             _only("prices", "citylearn"),
-        ] = [],  # noqa: B006
+        ] = NONE,
         unit: Annotated[
             Text,
             _option("UNIT", "CURRENCY/MWh or /kWh, where the file states none."),
@@ -395,10 +395,10 @@ def _network_command(format_: str) -> Callable[..., None]:
         price: Annotated[float | None, _option("USD", "Per kWh, of new regions.")] = None,
         region: Annotated[
             Texts, _option("NAME", "Name in the file that is wanted; repeatable.")
-        ] = [],  # noqa: B006
+        ] = NONE,
         map_: Annotated[
             Texts, _option("FILE=BASE", "File's name = region; repeatable.", "--map")
-        ] = [],  # noqa: B006
+        ] = NONE,
         unit: Annotated[
             Text, _option("UNIT", "Gbit/s, Mbit/s, bit/s, ms, 'ms RTT', USD/GB."), _only("matrix")
         ] = None,
