@@ -408,18 +408,23 @@ class Batch:
 
     def load_jobs(
         self,
-        b: int,
+        rows: int | IntArray,
         iterations: FloatArray,
         arrival_s: FloatArray,
-        cost_weight: float,
+        cost_weight: float | FloatArray,
         horizon_s: float = np.inf,
     ) -> None:
-        """As `load`, on the cluster that the row has."""
+        """As `load`, on the clusters that the rows have; jobs are `(N,)`, or `(rows, N)`."""
         world = self.world
-        world.arrays.iterations[b] = iterations
-        world.arrays.arrival_s[b] = arrival_s
-        world.scales[b, COST_WEIGHT] = cost_weight
-        world.horizon_s[b] = arrival_s[0] + horizon_s
+        world.arrays.iterations[rows] = iterations
+        world.arrays.arrival_s[rows] = arrival_s
+        world.scales[rows, COST_WEIGHT] = cost_weight
+        world.horizon_s[rows] = arrival_s[..., 0] + horizon_s
+
+    def loaded(self, b: int) -> tuple[FloatArray, FloatArray, float]:
+        """Iterations and arrivals of the jobs of row b, copied, and its cost weight."""
+        a, scales = self.world.arrays, self.world.scales
+        return a.iterations[b].copy(), a.arrival_s[b].copy(), float(scales[b, COST_WEIGHT])
 
     def _change_cluster(self, b: int, arrays: Arrays) -> None:
         known = [_is_same_cluster(arrays, cluster) for cluster in self._clusters]
