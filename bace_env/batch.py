@@ -26,7 +26,7 @@ from bace_env.candidates import (
     placement_of,
 )
 from bace_env.instance import Instance, reference_cost, references
-from bace_env.jit import inner_kernel, kernel
+from bace_env.jit import inlined_kernel, inner_kernel, kernel
 from bace_env.kernels import (
     DEADLOCK,
     DECISION,
@@ -149,7 +149,7 @@ def candidates_row(c: Candidates, b: int) -> Candidates:
     )  # fmt: skip
 
 
-@inner_kernel
+@inlined_kernel
 def _fill_choices(world: World, b: int, arrays: Arrays, state: State) -> None:
     """Slots and candidates of episode b."""
     slots, tables = slots_row(world.slots, b), candidates_row(world.candidates, b)
@@ -234,7 +234,7 @@ def observe_rows(world: World, sheet: Sheet, rows: IntArray) -> None:
         observe(world, sheet, rows[i])
 
 
-@inner_kernel
+@inlined_kernel
 def _carry_out(world: World, b: int, action: int) -> tuple[int, bool]:
     """Do what an action index says: advance()'s code, and whether the mask forbade it."""
     arrays, state = _row(world, b)
