@@ -26,7 +26,7 @@ from bace_env.candidates import (
     placement_of,
 )
 from bace_env.instance import Instance, reference_cost, references
-from bace_env.jit import inner_kernel, kernel
+from bace_env.jit import inlined_kernel, inner_kernel, kernel
 from bace_env.kernels import (
     DEADLOCK,
     DECISION,
@@ -149,7 +149,7 @@ def candidates_row(c: Candidates, b: int) -> Candidates:
     )  # fmt: skip
 
 
-@inner_kernel
+@inlined_kernel
 def _fill_choices(world: World, b: int, arrays: Arrays, state: State) -> None:
     """Slots and candidates of episode b."""
     slots, tables = slots_row(world.slots, b), candidates_row(world.candidates, b)
@@ -234,7 +234,7 @@ def observe_rows(world: World, sheet: Sheet, rows: IntArray) -> None:
         observe(world, sheet, rows[i])
 
 
-@inner_kernel
+@inlined_kernel
 def _carry_out(world: World, b: int, action: int) -> tuple[int, bool]:
     """Do what an action index says: advance()'s code, and whether the mask forbade it."""
     arrays, state = _row(world, b)
@@ -408,18 +408,23 @@ class Batch:
 
     def load_jobs(
         self,
-        b: int,
+        rows: int | IntArray,
         iterations: FloatArray,
         arrival_s: FloatArray,
-        cost_weight: float,
+        cost_weight: float | FloatArray,
         horizon_s: float = np.inf,
     ) -> None:
-        """As `load`, on the cluster that the row has."""
+        """As `load`, on the clusters that the rows have; jobs are `(N,)`, or `(rows, N)`."""
         world = self.world
-        world.arrays.iterations[b] = iterations
-        world.arrays.arrival_s[b] = arrival_s
-        world.scales[b, COST_WEIGHT] = cost_weight
-        world.horizon_s[b] = arrival_s[0] + horizon_s
+        world.arrays.iterations[rows] = iterations
+        world.arrays.arrival_s[rows] = arrival_s
+        world.scales[rows, COST_WEIGHT] = cost_weight
+        world.horizon_s[rows] = arrival_s[..., 0] + horizon_s
+
+    def loaded(self, b: int) -> tuple[FloatArray, FloatArray, float]:
+        """Iterations and arrivals of the jobs of row b, copied, and its cost weight."""
+        a, scales = self.world.arrays, self.world.scales
+        return a.iterations[b].copy(), a.arrival_s[b].copy(), float(scales[b, COST_WEIGHT])
 
     def _change_cluster(self, b: int, arrays: Arrays) -> None:
         known = [_is_same_cluster(arrays, cluster) for cluster in self._clusters]

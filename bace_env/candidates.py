@@ -103,7 +103,7 @@ def allocate_candidates(n_profiles: int, capacity: int) -> Candidates:
     )
 
 
-@kernel
+@inlined_kernel
 def fill_orders(
     arrays: Arrays,
     free_gpus: IntArray,
@@ -228,7 +228,7 @@ def placement_of(
     return int(length)
 
 
-@kernel
+@inlined_kernel
 def fill_candidates(
     arrays: Arrays,
     free_gpus: IntArray,
@@ -312,7 +312,7 @@ def _add_new(
     _add(found, start, grow, length, gpus, FILL_CHEAPEST)
 
 
-@inner_kernel
+@inlined_kernel
 def _price_candidates(
     arrays: Arrays,
     free_gpus: IntArray,

@@ -19,6 +19,7 @@ from bace_env.kernels import DONE, TRUNCATED
 from bace_env.observation import Observation
 from bace_env.scenario import Sampler, episode_seed
 from bace_env.schema import Scenario
+from bace_env.streams import episode_seeds
 from bace_env.trace import Decision, EpisodeTrace
 from bace_env.types import BoolArray, FloatArray, IntArray
 
@@ -92,9 +93,8 @@ class Episodes:
         self._excluded = frozenset(excluded)
         self._horizon_s = np.inf if horizon_s is None else horizon_s
         self._batch = Batch(first, batch, slots, budgets, copy=copy)
-        self._seeds = [0] * batch
-        self._drawn = [0] * batch
-        self._next_episode = [0] * batch
+        self._seeds, self._drawn, self._next_episode = np.zeros((3, batch), np.int64)
+        self._load(np.arange(batch))
         self.wait = self._batch.sizes["action_mask"] - 1
 
     def spaces(self) -> tuple[spaces.Space[dict[str, Any]], spaces.Discrete[Any]]:
@@ -113,35 +113,39 @@ class Episodes:
         self._next_episode[b] = 0
 
     def begin(self, rows: Sequence[int]) -> None:
-        """Begin the next episode of each of these rows."""
-        for b in rows:
-            seed = self._draw_seed(b)
-            self._drawn[b] = seed
-            jobs, weight = self._sampler.draw_jobs(seed), self._weight_of(seed)
-            self._batch.load_jobs(b, *jobs, weight, self._horizon_s)
-        self._batch.restart(np.array(rows, dtype=np.int64))
+        """Begin the next episode of each of these rows, no two of which are the same."""
+        which = np.array(rows, dtype=np.int64)
+        self._draw_seeds(which)
+        self._load(which)
+        self._batch.restart(which)
 
-    def _draw_seed(self, b: int) -> int:
-        while True:
-            seed = episode_seed(self._seeds[b], self._next_episode[b])
-            self._next_episode[b] += 1
-            if seed not in self._excluded:
-                return seed
+    def _draw_seeds(self, rows: IntArray) -> None:
+        """Go on to the next episode of each row that is not excluded."""
+        while rows.size > 0:
+            seeds = episode_seeds(self._seeds[rows], self._next_episode[rows])
+            self._drawn[rows] = seeds
+            self._next_episode[rows] += 1
+            rows = rows[[seed in self._excluded for seed in seeds.tolist()]]
 
-    def _weight_of(self, seed: int) -> float:
-        weight = self._cost_weight
+    def _load(self, rows: IntArray) -> None:
+        """Put what the rows' seeds draw into the batch."""
+        seeds, weight = self._drawn[rows], self._cost_weight
+        weights: float | FloatArray
         if isinstance(weight, tuple):
-            return self._sampler.draw_cost_weight(seed, *weight)
-        return weight
+            draw = self._sampler.draw_cost_weight
+            weights = np.array([draw(seed, *weight) for seed in seeds.tolist()])
+        else:
+            weights = weight
+        self._batch.load_jobs(rows, *self._sampler.draw_rows(seeds), weights, self._horizon_s)
 
     def snapshot(self) -> dict[str, np.ndarray[Any, Any]]:
         """Where all episodes stand, as arrays to be stored."""
         rows = (self._seeds, self._drawn, self._next_episode)
-        return self._batch.snapshot() | {"rows": np.array(rows)}
+        return self._batch.snapshot() | {"rows": np.stack(rows)}
 
     def restore(self, snapshot: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Go on from a `snapshot` of episodes with the same arguments."""
-        self._seeds, self._drawn, self._next_episode = snapshot["rows"].tolist()
+        self._seeds, self._drawn, self._next_episode = snapshot["rows"].copy()
         self._batch.restore(snapshot)
 
     def step(self, actions: IntArray) -> StepResult:
@@ -185,8 +189,9 @@ class Episodes:
 
     def instance(self, b: int) -> Instance:
         """The workload of row b."""
-        seed = self._drawn[b]
-        return replace(self._sampler.draw(seed), cost_weight=self._weight_of(seed))
+        *jobs, weight = self._batch.loaded(b)
+        drawn = self._sampler.instance_of(int(self._drawn[b]), *jobs)
+        return replace(drawn, cost_weight=weight)
 
     def state(self, b: int) -> Any:
         """The state of row b, as live views."""

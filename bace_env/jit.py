@@ -40,8 +40,12 @@ def inner_kernel(function: _F) -> _F:
 
 
 def inlined_kernel(function: _F) -> _F:
-    """A small inner kernel of many arrays: handing them over would take longer than it runs."""
-    return _compiled(function, has_entry=False, inline=True)
+    """A kernel that becomes part of each kernel that calls it.
+
+    For what takes dozens of arrays, a few microseconds and one or two callers: as a call it would
+    spend much of its time on handing the arrays over.
+    """
+    return _compiled(function, has_entry=True, inline=True)
 
 
 def _compiled(function: _F, *, has_entry: bool, inline: bool = False) -> _F:

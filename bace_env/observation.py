@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bace_env.candidates import Candidates
-from bace_env.jit import inner_kernel
+from bace_env.jit import inlined_kernel, inner_kernel
 from bace_env.kernels import next_change_of_price
 from bace_env.pipeline import bandwidth_need
 from bace_env.placement import congestion
@@ -138,7 +138,7 @@ def _share(part: float, whole: float) -> float:
     return min(max(1.0 - part / whole, 0.0), 1.0) if whole > 0.0 else 0.0
 
 
-@inner_kernel
+@inlined_kernel
 def write_globals(
     arrays: Arrays,
     state: State,
@@ -167,7 +167,7 @@ def write_globals(
     out[b, 9] = (state.counts[ARRIVED] - pending - running) / n_jobs
 
 
-@inner_kernel
+@inlined_kernel
 def write_regions(
     arrays: Arrays,
     state: State,
@@ -249,7 +249,7 @@ def write_mask(slots: Slots, number: IntArray, waits: bool, b: int, mask: ByteAr
     mask[b, at] = 1 if waits else 0
 
 
-@inner_kernel
+@inlined_kernel
 def write_jobs(
     arrays: Arrays,
     slots: Slots,

@@ -20,7 +20,8 @@ from bace_env.schema import (
     Window,
 )
 from bace_env.series import SeriesSteps, series_steps
-from bace_env.types import Arrays, FloatArray, StepSeries
+from bace_env.streams import choices
+from bace_env.types import Arrays, FloatArray, IntArray, StepSeries
 
 _BYTES_PER_GBIT = 1e9 / 8
 _GIB = 2**30
@@ -115,7 +116,10 @@ class Sampler:
 
     def draw(self, seed: int) -> Instance:
         """The workload of one episode; `seed` is that of the episode, see `episode_seed`."""
-        iterations, arrival_s = self.draw_jobs(seed)
+        return self.instance_of(seed, *self.draw_jobs(seed))
+
+    def instance_of(self, seed: int, iterations: FloatArray, arrival_s: FloatArray) -> Instance:
+        """The workload of an episode whose jobs are drawn already."""
         return Instance(
             scenario=self.scenario.name,
             seed=seed,
@@ -140,6 +144,19 @@ class Sampler:
             iterations = self._iterations[self._job_index, drawn]
         if self._gap_s is not None:
             arrival_s = self._draw_arrivals(seed, self._gap_s, n_jobs)
+        return iterations, arrival_s
+
+    def draw_rows(self, seeds: IntArray) -> tuple[FloatArray, FloatArray]:
+        """What `draw_jobs` draws for each of many seeds, `(B, N)` each."""
+        n_jobs, n_datasets = self._iterations.shape
+        iterations, arrival_s = np.empty((2, seeds.size, n_jobs))
+        iterations[:], arrival_s[:] = self.arrays.iterations, self.arrays.arrival_s
+        if n_datasets > 1:
+            drawn = choices(seeds, _DATASETS, n_datasets, n_jobs)
+            iterations[:] = self._iterations[self._job_index, drawn]
+        if self._gap_s is not None:
+            for b, seed in enumerate(seeds.tolist()):
+                arrival_s[b] = self._draw_arrivals(seed, self._gap_s, n_jobs)
         return iterations, arrival_s
 
     def _draw_arrivals(self, seed: int, gap_s: float, n: int) -> FloatArray:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bace_env.candidates import GROWTHS, Orders, most_gpus, walk
-from bace_env.jit import inner_kernel
+from bace_env.jit import inlined_kernel, inner_kernel
 from bace_env.placement import freest_region, priorities
 from bace_env.types import N_PENDING, Arrays, FloatArray, IntArray, Scratch, State
 
@@ -68,7 +68,7 @@ def _who_starts(
     return who
 
 
-@inner_kernel
+@inlined_kernel
 def choose_slots(
     arrays: Arrays, state: State, orders: Orders, reach: IntArray, scratch: Scratch, slots: Slots
 ) -> None:
@@ -108,7 +108,7 @@ def choose_slots(
     _number_tables(arrays.job_profile, slots, used)
 
 
-@inner_kernel
+@inlined_kernel
 def _fill_who(
     arrays: Arrays,
     free_gpus: IntArray,
