@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bace_env.config import load_scenario
@@ -23,7 +24,7 @@ from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
 from train import ppo  # noqa: E402
 from train.checkpoint import CHECKPOINT, load_checkpoint  # noqa: E402
 from train.config import TrainConfig, make_config  # noqa: E402
-from train.learner import make_env, make_model, train, training_seed  # noqa: E402
+from train.learner import CURVE, make_env, make_model, train, training_seed  # noqa: E402
 from train.mixture import MixedVecEnv, Setting  # noqa: E402
 from train.teacher import demonstrate  # noqa: E402
 from train.validation import RESERVED_EPISODES, reserved_seeds  # noqa: E402
@@ -255,6 +256,9 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None
             assert torch.equal(tensor.nan_to_num(), other[name].nan_to_num()), name
     assert torch.equal(mine["torch_random"], theirs["torch_random"])
     assert mine["own"]["best_score"] == theirs["own"]["best_score"]
+    curves = [pd.read_csv(folder / CURVE).drop(columns="seconds") for folder in (whole, killed)]
+    pd.testing.assert_frame_equal(*curves)
+    assert curves[0]["steps"].tolist() == [0, 64, 128, 160]
 
 
 def test_a_stop_saves_between_two_rollouts(tmp_path: Path) -> None:
@@ -262,13 +266,14 @@ def test_a_stop_saves_between_two_rollouts(tmp_path: Path) -> None:
         if what == "training" and done == 64:
             os.kill(os.getpid(), signal.SIGINT)
 
+    before = signal.getsignal(signal.SIGINT)
     config: TrainConfig = make_config(TINY | {"demonstrations": 0, "checkpoint_every": 10_000})
     said: list[str] = []
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path, resume=False, say=said.append, advance=advance)
     assert load_checkpoint(tmp_path / CHECKPOINT)["steps"] == 96
     assert any("stopping" in text for text in said)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.parametrize(
