@@ -117,17 +117,24 @@ def _figure(runs: list[Run]) -> Any:
 
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
+    least = min(float(run.curve[_RULE].min()) for run in runs)
+    most = max(float(run.curve[_RULE].max()) for run in runs)
     for axes, over in zip(figure.subplots(1, 2, sharey=True), (_MINUTES, _STEPS), strict=True):
+        unit = 1e6 if over == _STEPS else 1.0
         labels = {}
         for run in runs:
             warm = run.config.demonstrations > 0
             (line,) = axes.plot(
-                run.curve[over], run.curve[_RULE], color=_COLOURS[warm], linewidth=1.2, alpha=0.8
+                run.curve[over] / unit,
+                run.curve[_RULE],
+                color=_COLOURS[warm],
+                linewidth=1.2,
+                alpha=0.8,
             )
             labels["warm start" if warm else "reinforcement alone"] = line
         labels["best fixed rule"] = axes.axhline(1.0, color="#555555", linestyle="--", linewidth=1)
-        axes.set_xlabel("minutes of wall time" if over == _MINUTES else "steps (decisions)")
-        axes.set_ylim(top=min(1.5, axes.get_ylim()[1]))
+        axes.set_xlabel("minutes of wall time" if over == _MINUTES else "million steps")
+        axes.set_ylim(min(least, 1.0) - 0.03, min(max(most, 1.0) + 0.03, 1.5))
     figure.axes[0].set_ylabel("objective / best fixed rule")
     figure.axes[1].legend(labels.values(), labels.keys(), fontsize=9)
     return figure
