@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
 
 from agents.policy import make_policy
-from bace_env.command import integer, run_command
+from bace_env.command import NONE, integer, run_command
 from bace_env.config import load_scenario
 from bace_env.errors import ConfigError
 from bace_env.files import require_parent, write_atomically
@@ -74,6 +74,10 @@ def zero_shot_cases() -> list[Case]:
 @app.command(help=_HELP)
 def results(
     policy: Annotated[str, typer.Option(metavar="NAME", help="The learned policy.")] = "ppo",
+    beside: Annotated[
+        list[str],
+        typer.Option(metavar="NAME", help="A model of another training seed; repeatable."),
+    ] = NONE,
     episodes: Annotated[
         int, typer.Option(parser=integer(10, 10**5), metavar="N", help="Workloads per setting.")
     ] = 200,
@@ -87,7 +91,8 @@ def results(
     """Check, measure, write."""
     if "," in policy or "lambda" in policy:
         raise ConfigError(f"--policy: without lambda, which is swept here, got {policy!r}")
-    make_policy(policy)
+    for spec in (policy, *beside):
+        make_policy(spec)
     require_parent("--out", out)
     cases, other = paper_cases(), zero_shot_cases() if zero_shot_episodes else []
     total = len(cases) + len(other) + len(_FRONTS)
@@ -99,7 +104,7 @@ def results(
             progress.update(task, advance=1)
             return made
 
-        text = _document(policy, episodes, zero_shot_episodes, cases, other, run, out)
+        text = _document(policy, beside, episodes, zero_shot_episodes, cases, other, run, out)
     write_atomically(out, text.encode())
     print(f"Wrote {out} and {out.parent / _PLOT}")
 
@@ -108,11 +113,12 @@ _Run = Callable[..., Comparison]
 
 
 def _document(
-    policy: str, episodes: int, zero_shot_episodes: int, cases: list[Case], other: list[Case],
-    run: _Run, out: Path,
+    policy: str, beside: list[str], episodes: int, zero_shot_episodes: int, cases: list[Case],
+    other: list[Case], run: _Run, out: Path,
 ) -> str:  # fmt: skip
     specs = ("bace", policy, *RULES[1:])
-    measured = [(case, run(case.scenario, specs, episodes, gap=True)) for case in cases]
+    all_specs = (*specs, *beside)
+    measured = [(case, run(case.scenario, all_specs, episodes, gap=True)) for case in cases]
     front = (*RULES, _PLANNER, *(_at(policy, x) for x in LAMBDAS))
     fronts = {name: run(load_scenario(name), front, episodes) for name in _FRONTS}
     parts = [
@@ -128,6 +134,7 @@ def _document(
         "means.\n",
         *_table(measured),
         _summary(measured),
+        *_seeds(measured, beside),
         "\n## Trade-off\n",
         f"The same model with lambda from {LAMBDAS[0]:g} to {LAMBDAS[-1]:g} at run time. "
         f"`{_PLANNER}` is no rule: it simulates hundreds of schedules to their end per decision, "
@@ -159,62 +166,107 @@ def _with_interval(estimate: Estimate) -> str:
 def _best_rule(comparison: Comparison) -> tuple[int, FloatArray]:
     """Index and objectives of the fixed rule with the lowest mean objective."""
     objective = comparison.values["objective"]
-    rules = [i for i in range(len(objective)) if i != 1]
+    rules = [0, *range(2, len(RULES) + 1)]
     best = min(rules, key=lambda i: float(objective[i].mean()))
     return best, objective[best]
 
 
-def _against_best(comparison: Comparison) -> tuple[str, Estimate]:
-    best, reference = _best_rule(comparison)
-    own = comparison.values["objective"][1:2]
-    return comparison.names[best], estimate_ratios_of_means(own, reference[None])[0]
+class _Measured(NamedTuple):
+    """A model in one setting."""
 
+    jct: Estimate
+    cost: Estimate
+    rule: str
+    objective: Estimate  # to that of the rule
+    closed: Estimate | None  # of the gap from the rule to the best known
 
-def _gap_closed(comparison: Comparison) -> Estimate | None:
-    """Share of the way from the best fixed rule to the best known; None if not measured."""
-    above = comparison.values.get("above_best_known")
-    if above is None:
-        return None
-    _, start = _best_rule(comparison)
-    own = comparison.values["objective"][1]
-    best = own / (1.0 + above[1])
-    return estimate_ratios_of_means((start - own)[None], (start - best)[None])[0]
+    @classmethod
+    def of(cls, comparison: Comparison, model: int) -> "_Measured":
+        """Of the model at this index."""
+        jct, cost = (comparison.estimates[f"typical_{x}_ratio"][model] for x in ("jct", "cost"))
+        rule, start = _best_rule(comparison)
+        own = comparison.values["objective"][model]
+        objective = estimate_ratios_of_means(own[None], start[None])[0]
+        closed = None
+        if "above_best_known" in comparison.values:
+            best = own / (1.0 + comparison.values["above_best_known"][model])
+            closed = estimate_ratios_of_means((start - own)[None], (start - best)[None])[0]
+        return cls(jct, cost, comparison.names[rule], objective, closed)
 
 
 def _table(measured: list[tuple[Case, Comparison]]) -> list[str]:
     head = ["setting", "JCT / bace", "cost / bace", "best fixed rule", "objective / its"]
     rows = []
     for case, comparison in measured:
-        jct, cost = (comparison.estimates[f"typical_{x}_ratio"][1] for x in ("jct", "cost"))
-        rule, objective = _against_best(comparison)
-        closed = _gap_closed(comparison)
-        cells = [case.title, _with_interval(jct), _with_interval(cost), rule]
-        cells += [_with_interval(each) for each in (objective, closed) if each is not None]
+        own = _Measured.of(comparison, 1)
+        cells = [case.title, _with_interval(own.jct), _with_interval(own.cost), own.rule]
+        cells += [_with_interval(each) for each in (own.objective, own.closed) if each is not None]
         rows.append(cells)
     head += ["gap closed"] * (len(rows[0]) - len(head))
-    return [*(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)), ""]
+    return [*_markdown_table([head, *rows]), ""]
+
+
+def _markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    head, *rest = rows
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rest)]
+
+
+class _Counts(NamedTuple):
+    """In how many settings a claim holds."""
+
+    cheaper: int  # cost below that of bace, with the whole interval
+    not_slower: int  # JCT not above that of bace
+    slower: int  # above, with the whole interval
+    better: int  # objective below that of the best rule, with the whole interval
+    closer: int  # three quarters of the gap closed
+
+    @classmethod
+    def of(cls, measured: list[tuple[Case, Comparison]], model: int) -> "_Counts":
+        """Of the model at this index."""
+        found = [_Measured.of(comparison, model) for _, comparison in measured]
+        return cls(
+            cheaper=sum((each.cost.high or np.inf) < 1 for each in found),
+            not_slower=sum((each.jct.mean or np.inf) <= 1 for each in found),
+            slower=sum((each.jct.low or 0.0) > 1 for each in found),
+            better=sum((each.objective.high or np.inf) < 1 for each in found),
+            closer=sum((each.closed.mean or 0.0) >= 0.75 for each in found if each.closed),
+        )
 
 
 def _summary(measured: list[tuple[Case, Comparison]]) -> str:
     """Which of the claims hold, counted."""
-    n = len(measured)
-    counts = dict.fromkeys(("cheaper", "not slower", "slower", "better", "closer"), 0)
-    for _, comparison in measured:
-        jct, cost = (comparison.estimates[f"typical_{x}_ratio"][1] for x in ("jct", "cost"))
-        _, objective = _against_best(comparison)
-        counts["cheaper"] += bool(cost.high is not None and cost.high < 1)
-        counts["not slower"] += bool(jct.mean is not None and jct.mean <= 1)
-        counts["slower"] += bool(jct.low is not None and jct.low > 1)
-        counts["better"] += bool(objective.high is not None and objective.high < 1)
-        closed = _gap_closed(comparison)
-        counts["closer"] += bool(closed and closed.mean is not None and closed.mean >= 0.75)
+    n, counts = len(measured), _Counts.of(measured, 1)
     return (
-        f"Total cost is below that of BACE-Pipe, interval and all, in {counts['cheaper']} of {n} "
-        f"settings. Average JCT is not above BACE-Pipe's in {counts['not slower']} of {n} (point "
-        f"estimate), and above it with the whole interval in {counts['slower']}. The objective is "
-        f"below that of the best fixed rule, interval and all, in {counts['better']} "
-        f"of {n}; at least 75 % of the gap is closed in {counts['closer']} of {n}."
+        f"Total cost is below that of BACE-Pipe, interval and all, in {counts.cheaper} of {n} "
+        f"settings. Average JCT is not above BACE-Pipe's in {counts.not_slower} of {n} (point "
+        f"estimate), and above it with the whole interval in {counts.slower}. The objective is "
+        f"below that of the best fixed rule, interval and all, in {counts.better} "
+        f"of {n}; at least 75 % of the gap is closed in {counts.closer} of {n}."
     )
+
+
+def _seeds(measured: list[tuple[Case, Comparison]], beside: list[str]) -> list[str]:
+    """The same of models of other training seeds, a row each."""
+    if not beside:
+        return []
+    physical = measured[-1][1]
+    rows: list[Sequence[str]] = [
+        ("model", "cheaper", "JCT not above", "objective below the best rule's", "gap closed 75 %",
+         "mean gap closed", "physical: JCT / bace"),
+    ]  # fmt: skip
+    for model in (1, *range(len(RULES) + 1, len(RULES) + 1 + len(beside))):
+        counts = _Counts.of(measured, model)
+        closed = [_Measured.of(comparison, model).closed for _, comparison in measured]
+        mean = np.mean([each.mean for each in closed if each and each.mean is not None])
+        name = Path(physical.names[model].split(":")[-1]).name
+        jct = _with_interval(_Measured.of(physical, model).jct)
+        cells = (counts.cheaper, counts.not_slower, counts.better, counts.closer)
+        rows.append((name, *map(str, cells), f"{mean:.3f}", jct))
+    return [
+        f"\nEach training seed: in how many of the {len(measured)} settings what is said above "
+        "holds.\n",
+        *_markdown_table(rows),
+    ]
 
 
 def _front_text(name: str, comparison: Comparison, policy: str) -> str:
