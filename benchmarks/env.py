@@ -21,6 +21,7 @@ SETTINGS = (
     {"batch": 1},
     {"batch": 16},
     {"batch": 256},
+    {"batch": 256, "copy": False},
     {"batch": 1024},
     {"batch": 256, "slots": 4},
     {"batch": 256, "slots": 16},
@@ -39,7 +40,7 @@ def measure(
     copy: bool = True,
     seconds: float = 4.0,
 ) -> dict[str, float]:
-    """Steps per CPU second as a trainer meets them: step, restart, copy the observation."""
+    """Steps per CPU second as a trainer meets them: step, restart, take the observation."""
     from bace_env.config import load_scenario
     from bace_env.episodes import Episodes
     from bace_env.schema import Scenario
