@@ -22,9 +22,10 @@ pytest.importorskip("stable_baselines3", reason="needs the extra train")
 from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
 
 from agents.ppo import MODEL  # noqa: E402
-from train import ppo  # noqa: E402
+from train import learner, ppo  # noqa: E402
 from train.checkpoint import CHECKPOINT, load_checkpoint, restore_checkpoint  # noqa: E402
 from train.config import TrainConfig, make_config  # noqa: E402
+from train.export import export  # noqa: E402
 from train.learner import CURVE, make_env, make_model, train, training_seed  # noqa: E402
 from train.mixture import MixedVecEnv, Setting, change_capacity  # noqa: E402
 from train.teacher import demonstrate  # noqa: E402
@@ -301,6 +302,49 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None
     assert curves[0]["steps"].tolist() == [0, 64, 128, 160]
 
 
+def test_ctrl_c_does_not_break_an_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = make_config(TINY | {"demonstrations": 0, "total_steps": 32})
+    train(config, tmp_path, resume=False, say=lambda text: None)
+
+    def exporting(*arguments: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        export(*arguments)
+
+    monkeypatch.setattr(learner, "export", exporting)
+    before = signal.getsignal(signal.SIGINT)
+    learner.export_best(config, tmp_path)
+    assert (tmp_path / MODEL).is_file()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_before_training_exports_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make_config(TINY | {"demonstrations": 0, "total_steps": 32})
+    learner.write_run(config, tmp_path)
+    train(config, tmp_path, resume=False, say=lambda text: None)
+
+    def interrupted(self: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(learner.Learner, "prepare", interrupted)
+    monkeypatch.setattr(sys, "argv", ["ppo", "--resume", str(tmp_path)])
+    with pytest.raises(SystemExit) as caught:
+        ppo.main()
+    assert caught.value.code == 130
+    assert "to go on from the last save" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / MODEL).exists()
+    fresh = tmp_path / "fresh"
+    (tmp_path / "fast.toml").write_text('settings = [["tiny", []]]\nenvs_per_setting = 2\n')
+    monkeypatch.setattr(
+        sys, "argv", ["ppo", "--config", str(tmp_path / "fast.toml"), "--out", str(fresh)]
+    )
+    with pytest.raises(SystemExit) as caught:
+        ppo.main()
+    assert caught.value.code == 130
+    assert not fresh.exists()
+
+
 def test_a_finished_run_that_is_resumed_stays_as_it_was(tmp_path: Path) -> None:
     config = make_config(TINY | {"demonstrations": 0, "total_steps": 32})
     train(config, tmp_path, resume=False, say=lambda text: None)
@@ -339,6 +383,7 @@ def test_a_stop_saves_between_two_rollouts(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path, resume=False, say=said.append, advance=advance)
     assert load_checkpoint(tmp_path / CHECKPOINT)["steps"] == 96
+    assert (tmp_path / MODEL).is_file()
     assert any("stopping" in text for text in said)
     assert signal.getsignal(signal.SIGINT) is before
 

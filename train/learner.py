@@ -203,6 +203,7 @@ class Learner(BaseCallback):
         if self.state.saved < 0 or due or self.stopping:
             self.save()
         if self.stopping:
+            export_best(config, self.folder)
             raise KeyboardInterrupt
         self._advance("training", steps, config.total_steps)
         self._rollout_began = perf_counter()
@@ -294,7 +295,8 @@ def export_best(config: TrainConfig, folder: Path) -> None:
         "versions": versions() | {"torch": torch.__version__},
         "git_revision": git_revision(),
     }
-    export(network, folder / MODEL, config.slots, about)
+    with _signal(signal.SIG_IGN):  # torch's exporter would turn Ctrl-C into an error of its own
+        export(network, folder / MODEL, config.slots, about)
 
 
 def action_shares(buffer: PackedRolloutBuffer) -> dict[str, float]:
@@ -345,7 +347,8 @@ def train(
         advance: Told how far it is.
 
     Raises:
-        KeyboardInterrupt: After everything has been saved.
+        KeyboardInterrupt: After everything has been saved, and the best network exported; at
+            once, if training has not begun or at a second Ctrl-C.
         BaceError: Settings that do not go together, or training has diverged.
     """
     torch.set_num_threads(1)  # more are slower on networks of this size
@@ -421,7 +424,14 @@ def _stop_between_rollouts(learner: Learner, say: Say) -> Iterator[None]:
         learner.stopping = True
         say("stopping after this round, then saving; Ctrl-C again: at once, from the last save")
 
-    before = signal.signal(signal.SIGINT, on_interrupt)
+    with _signal(on_interrupt):
+        yield
+
+
+@contextmanager
+def _signal(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
+    """Another answer to Ctrl-C."""
+    before = signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:

@@ -149,8 +149,7 @@ def _train(config: "TrainConfig", folder: Path, *, resume: bool) -> None:
                 if not resume:
                     shutil.rmtree(folder)  # nothing to go on from
             elif isinstance(error, KeyboardInterrupt):
-                learner.export_best(config, folder)
-                say(f"saved; to go on: python -m train.ppo --resume {folder}")
+                say(f"to go on from the last save: python -m train.ppo --resume {folder}")
             raise
         learner.export_best(config, folder)
     console.print(f"Wrote {folder / MODEL}: python -m eval.compare --policy ppo:{folder}")
