@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 import bace_env
-from bace_env.errors import ResultExistsError
-from bace_env.files import require_writable, write_atomically
+from bace_env.errors import ConfigError, ResultExistsError
+from bace_env.files import require_parent, require_writable, write_atomically
 from bace_env.schema import Scenario
 from eval.experiment import Comparison
 from eval.gap import CLOSED
@@ -230,6 +230,19 @@ def write_figure(figure: "Figure", path: Path, dpi: int = 150) -> None:
         warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the font lacks
         figure.savefig(buffer, format=path.suffix[1:], dpi=dpi, metadata=_METADATA[path.suffix])
     write_atomically(path, buffer.getvalue())
+
+
+def plot_beside(option: str, path: Path) -> Path:
+    """The picture that belongs to a document, by another ending.
+
+    Raises:
+        ConfigError: The document itself has this name, or nothing can be written there.
+    """
+    plot = path.with_suffix(".png")
+    if plot == path:
+        raise ConfigError(f"{option} {path}: must not end in .png: that is the plot beside it")
+    require_parent(option, plot)
+    return plot
 
 
 _METADATA: dict[str, dict[str, Any]] = {

@@ -19,7 +19,7 @@ from eval.claims import SETTINGS
 from eval.command import progress_bar
 from eval.compare import RULES
 from eval.experiment import Comparison, Request, run_comparison
-from eval.report import write_figure
+from eval.report import plot_beside, write_figure
 from eval.statistics import Estimate, estimate_ratios_of_means
 from eval.tradeoff import hypervolume, typical_points
 
@@ -27,7 +27,6 @@ from eval.tradeoff import hypervolume, typical_points
 LAMBDAS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.6, 1.0, 2.0)
 _FRONTS = ("paper", "physical")
 _PLANNER = "search"  # shown beside the rules
-_PLOT = "results.png"
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -91,9 +90,10 @@ def results(
     """Check, measure, write."""
     if "," in policy or "lambda" in policy:
         raise ConfigError(f"--policy: without lambda, which is swept here, got {policy!r}")
-    for spec in (policy, *beside):
+    for spec in (policy, _at(policy, LAMBDAS[0]), *beside):
         make_policy(spec)
     require_parent("--out", out)
+    plot = plot_beside("--out", out)
     cases, other = paper_cases(), zero_shot_cases() if zero_shot_episodes else []
     total = len(cases) + len(other) + len(_FRONTS)
     with progress_bar() as progress:
@@ -104,9 +104,9 @@ def results(
             progress.update(task, advance=1)
             return made
 
-        text = _document(policy, beside, episodes, zero_shot_episodes, cases, other, run, out)
+        text = _document(policy, beside, episodes, zero_shot_episodes, cases, other, run, plot)
     write_atomically(out, text.encode())
-    print(f"Wrote {out} and {out.parent / _PLOT}")
+    print(f"Wrote {out} and {plot}")
 
 
 _Run = Callable[..., Comparison]
@@ -114,7 +114,7 @@ _Run = Callable[..., Comparison]
 
 def _document(
     policy: str, beside: list[str], episodes: int, zero_shot_episodes: int, cases: list[Case],
-    other: list[Case], run: _Run, out: Path,
+    other: list[Case], run: _Run, plot: Path,
 ) -> str:  # fmt: skip
     specs = ("bace", policy, *RULES[1:])
     all_specs = (*specs, *beside)
@@ -139,7 +139,7 @@ def _document(
         f"The same model with lambda from {LAMBDAS[0]:g} to {LAMBDAS[-1]:g} at run time. "
         f"`{_PLANNER}` is no rule: it simulates hundreds of schedules to their end per decision, "
         "with the scenario's lambda.\n",
-        f"![Average JCT against cost, ratios to bace]({_PLOT})\n",
+        f"![Average JCT against cost, ratios to bace]({plot.name})\n",
         *(_front_text(name, comparison, policy) for name, comparison in fronts.items()),
     ]
     if other:
@@ -149,7 +149,7 @@ def _document(
             f"{zero_shot_episodes} workloads each.\n",
             *_table(zero),
         ]
-    write_figure(_figure(fronts, policy), out.parent / _PLOT)
+    write_figure(_figure(fronts, policy), plot)
     return "\n".join(parts).rstrip() + "\n"
 
 

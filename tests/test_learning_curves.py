@@ -58,4 +58,15 @@ def test_what_is_no_run_is_refused(
     empty = write_run(tmp_path / "empty", [])
     assert run(monkeypatch, empty, "--out", out) == 2
     assert "empty: no run with evaluations" in capsys.readouterr().err
-    assert not out.exists()
+    infinite = write_run(tmp_path / "infinite", ["0,1,inf,1,0,1"])
+    text = write_run(tmp_path / "text", ["0,soon,1,1,0,1"])
+    for folder in (infinite, text):
+        assert run(monkeypatch, folder, "--out", out) == 2
+        assert f"{folder.name}: {CURVE}: must have finite numbers" in capsys.readouterr().err
+    one = write_run(tmp_path / "one", ["0,1,1,1,0,1"])
+    other = write_run(tmp_path / "other", ["0,1,1,1,0,1"], evaluation_episodes=3)
+    assert run(monkeypatch, one, other, "--out", out) == 2
+    assert "other: evaluation_episodes: must be as in one" in capsys.readouterr().err
+    assert run(monkeypatch, one, "--out", tmp_path / "curves.png") == 2
+    assert "must not end in .png" in capsys.readouterr().err
+    assert not out.exists() and not out.with_suffix(".png").exists()

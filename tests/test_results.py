@@ -21,6 +21,8 @@ def test_the_papers_settings_and_other_sizes() -> None:
         (["--policy", "ppo:lambda=1"], "error: --policy: without lambda"),
         (["--policy", "pp"], "error: policy: unknown name 'pp'"),
         (["--episodes", "3"], "must be an integer from 10"),
+        (["--policy", "sjf"], "error: policy 'sjf:lambda=0': "),
+        (["--out", "mine.png"], "error: --out mine.png: must not end in .png"),
         (["--out", "no/such.md"], "error: --out no/such.md: no such folder no"),
     ],
 )

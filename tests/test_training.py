@@ -13,7 +13,7 @@ import pytest
 
 from bace_env.config import load_scenario
 from bace_env.episodes import Episodes
-from bace_env.errors import ConfigError
+from bace_env.errors import BaceError, ConfigError
 from bace_env.scenario import Sampler, episode_seed
 
 torch = pytest.importorskip("torch", reason="needs the extra train")
@@ -21,13 +21,15 @@ pytest.importorskip("stable_baselines3", reason="needs the extra train")
 
 from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
 
-from train import ppo  # noqa: E402
-from train.checkpoint import CHECKPOINT, load_checkpoint  # noqa: E402
+from agents.ppo import MODEL  # noqa: E402
+from train import learner, ppo  # noqa: E402
+from train.checkpoint import CHECKPOINT, load_checkpoint, restore_checkpoint  # noqa: E402
 from train.config import TrainConfig, make_config  # noqa: E402
+from train.export import export  # noqa: E402
 from train.learner import CURVE, make_env, make_model, train, training_seed  # noqa: E402
-from train.mixture import MixedVecEnv, Setting  # noqa: E402
+from train.mixture import MixedVecEnv, Setting, change_capacity  # noqa: E402
 from train.teacher import demonstrate  # noqa: E402
-from train.validation import RESERVED_EPISODES, reserved_seeds  # noqa: E402
+from train.validation import RESERVED_EPISODES, Validation, reserved_seeds  # noqa: E402
 from train.vec_env import BatchVecEnv  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
@@ -180,6 +182,45 @@ def test_settings_of_other_shapes_are_refused() -> None:
         MixedVecEnv(1, [Setting("tiny"), Setting("fig1")])
 
 
+def test_an_action_without_a_place_in_a_smaller_setting_is_no_other_action() -> None:
+    # Two slots, of 5 candidates here and 3 there; WAIT is 10 and 6.
+    actions = np.array([0, 2, 3, 4, 5, 7, 8, 10, -1, 11])
+    found = change_capacity(actions, 5, 3)
+    assert found.tolist() == [0, 2, -1, -1, 3, 5, -1, 6, -1, 7]
+    assert change_capacity(np.arange(7), 3, 5).tolist() == [0, 1, 2, 5, 6, 7, 10]
+
+
+def test_the_learning_rate_stays_at_its_last_value_beyond_the_end() -> None:
+    config = make_config(TINY)
+    model = make_model(config, make_env(config))
+    assert model.lr_schedule(1.0) == pytest.approx(config.learning_rate)
+    assert model.lr_schedule(-1.5) == config.last_learning_rate
+
+
+@pytest.mark.parametrize(("most", "size"), [(512, 32), (20, 16), (15, 11), (2, 2)])
+def test_a_rollout_is_split_into_minibatches_evenly(most: int, size: int) -> None:
+    config = make_config(TINY | {"batch_size": most})
+    assert make_model(config, make_env(config)).batch_size == size  # of 32 rows, and no warning
+
+
+def test_the_policy_reads_float64_as_float32() -> None:
+    config = make_config(TINY)
+    model = make_model(config, make_env(config))
+    observation = BatchVecEnv(4, "tiny").reset()
+    double = {key: array.astype(np.float64) for key, array in observation.items()}
+    actions = [
+        model.predict(each, deterministic=True)[0]  # type: ignore[arg-type]
+        for each in (observation, double)
+    ]
+    np.testing.assert_array_equal(*actions)
+
+
+def test_a_scenario_that_pays_for_running_is_no_yardstick() -> None:
+    paid = ("regions.cheap.price_usd_per_kwh=-9", "regions.dear.price_usd_per_kwh=-9")
+    with pytest.raises(ConfigError, match=r"evaluation of tiny, .*must be > 0.*got -"):
+        Validation(Setting("tiny", paid), 1, 8, 1000.0, 5)
+
+
 def test_the_teacher_plays_what_it_plans_where_the_action_set_has_it() -> None:
     episodes = Episodes("tiny", batch=4, cost_weight=(0.0, 2.0))
     for b in range(4):
@@ -261,6 +302,76 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None
     assert curves[0]["steps"].tolist() == [0, 64, 128, 160]
 
 
+def test_ctrl_c_does_not_break_an_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = make_config(TINY | {"demonstrations": 0, "total_steps": 32})
+    train(config, tmp_path, resume=False, say=lambda text: None)
+
+    def exporting(*arguments: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        export(*arguments)
+
+    monkeypatch.setattr(learner, "export", exporting)
+    before = signal.getsignal(signal.SIGINT)
+    learner.export_best(config, tmp_path)
+    assert (tmp_path / MODEL).is_file()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_before_training_exports_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make_config(TINY | {"demonstrations": 0, "total_steps": 32})
+    learner.write_run(config, tmp_path)
+    train(config, tmp_path, resume=False, say=lambda text: None)
+
+    def interrupted(self: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(learner.Learner, "prepare", interrupted)
+    monkeypatch.setattr(sys, "argv", ["ppo", "--resume", str(tmp_path)])
+    with pytest.raises(SystemExit) as caught:
+        ppo.main()
+    assert caught.value.code == 130
+    assert "to go on from the last save" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / MODEL).exists()
+    fresh = tmp_path / "fresh"
+    (tmp_path / "fast.toml").write_text('settings = [["tiny", []]]\nenvs_per_setting = 2\n')
+    monkeypatch.setattr(
+        sys, "argv", ["ppo", "--config", str(tmp_path / "fast.toml"), "--out", str(fresh)]
+    )
+    with pytest.raises(SystemExit) as caught:
+        ppo.main()
+    assert caught.value.code == 130
+    assert not fresh.exists()
+
+
+def test_a_finished_run_that_is_resumed_stays_as_it_was(tmp_path: Path) -> None:
+    config = make_config(TINY | {"demonstrations": 0, "total_steps": 32})
+    train(config, tmp_path, resume=False, say=lambda text: None)
+    curve, before = (tmp_path / CURVE).read_bytes(), weights(tmp_path)
+    (tmp_path / CURVE).unlink()  # killed between the two files
+    train(config, tmp_path, resume=True, say=lambda text: None)
+    assert (tmp_path / CURVE).read_bytes() == curve
+    for name, tensor in weights(tmp_path).items():
+        assert torch.equal(tensor, before[name]), name
+
+    other = make_config(TINY | {"envs_per_setting": 3})
+    with pytest.raises(ConfigError, match=r"checkpoint\.pt: of another network or other settings"):
+        restore_checkpoint(
+            load_checkpoint(tmp_path / CHECKPOINT), make_model(other, make_env(other))
+        )
+    more = make_config(TINY | {"evaluation_cost_weights": [0.3]})
+    with pytest.raises(ConfigError, match=r"checkpoint\.pt: .* other evaluations"):
+        train(more, tmp_path, resume=True, say=lambda text: None)
+
+
+def test_a_run_that_diverges_ends_and_keeps_its_best_network(tmp_path: Path) -> None:
+    config = make_config(TINY | {"demonstrations": 0, "learning_rate": 1e30})
+    with pytest.raises(BaceError, match="diverged: weights are not finite after 32 steps"):
+        train(config, tmp_path, resume=False, say=lambda text: None)
+    assert (tmp_path / MODEL).is_file()
+
+
 def test_a_stop_saves_between_two_rollouts(tmp_path: Path) -> None:
     def advance(what: str, done: int, total: int) -> None:
         if what == "training" and done == 64:
@@ -272,6 +383,7 @@ def test_a_stop_saves_between_two_rollouts(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path, resume=False, say=said.append, advance=advance)
     assert load_checkpoint(tmp_path / CHECKPOINT)["steps"] == 96
+    assert (tmp_path / MODEL).is_file()
     assert any("stopping" in text for text in said)
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -285,7 +397,16 @@ def test_a_stop_saves_between_two_rollouts(tmp_path: Path) -> None:
         (["--scenario", "papr"], r"error: scenario: unknown preset 'papr'.*"),
         (["--config", "none.toml"], r"error: --config none\.toml: cannot read: No such file.*"),
         (["--total-steps", "0"], r"error: .*must be an integer from 1.*"),
-        (["--config", "bad.toml"], r"error: batch_size: .*greater than or equal to 1, got 0"),
+        (["--config", "bad.toml"], r"error: batch_size: .*greater than or equal to 2, got 1"),
+        (
+            ["--config", "one.toml"],
+            r"error: rollout_steps \* envs_per_setting.*must be >= 2, got 1",
+        ),
+        (["--config", "inf.toml"], r"error: learning_rate: .*finite number, got inf"),
+        (
+            ["--scenario", "tiny", "--scenario", "paper", "--out", "mine"],
+            r"error: settings: must have as many regions each.*",
+        ),
         (["--out", "no/such"], r"error: --out no/such: no such folder no"),
         (["--out", "."], r"error: --out \.: .*"),
     ],
@@ -298,7 +419,11 @@ def test_bad_input_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "bad.toml").write_text("batch_size = 0\n")
+    (tmp_path / "bad.toml").write_text("batch_size = 1\n")
+    (tmp_path / "inf.toml").write_text("learning_rate = inf\n")
+    (tmp_path / "one.toml").write_text(
+        "settings = [['tiny', []]]\nenvs_per_setting = 1\nrollout_steps = 1\n"
+    )
     monkeypatch.setattr(sys, "argv", ["ppo", *arguments])
     with pytest.raises(SystemExit) as caught:
         ppo.main()
@@ -306,4 +431,4 @@ def test_bad_input_is_one_line(
     assert caught.value.code == 2
     assert error.count("\n") == 1
     assert re.fullmatch(said, error.strip()), error
-    assert sorted(os.listdir(tmp_path)) == ["bad.toml"]
+    assert sorted(os.listdir(tmp_path)) == ["bad.toml", "inf.toml", "one.toml"]

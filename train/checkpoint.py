@@ -73,23 +73,25 @@ def restore_checkpoint(content: Mapping[str, Any], model: PPO) -> None:
     """Put a fresh model of the same settings where the checkpoint was.
 
     Raises:
-        ConfigError: It is of another network.
+        ConfigError: It is of another network or of other settings.
     """
     env = model.get_env()
     assert isinstance(env, MixedVecEnv)
     try:
         model.policy.load_state_dict(content["policy"])
         model.policy.optimizer.load_state_dict(content["optimizer"])
-    except (RuntimeError, KeyError, ValueError) as error:
+        model.num_timesteps = content["steps"]
+        model._n_updates = content["updates"]
+        model._last_obs = env.restore(
+            [{name: tensor.numpy() for name, tensor in part.items()} for part in content["env"]]
+        )
+        model._last_episode_starts = content["episode_starts"].numpy()
+        restore_random(content)
+    except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise ConfigError(f"checkpoint: of another network than this version's: {reason}") from None
-    model.num_timesteps = content["steps"]
-    model._n_updates = content["updates"]
-    model._last_obs = env.restore(
-        [{name: tensor.numpy() for name, tensor in part.items()} for part in content["env"]]
-    )
-    model._last_episode_starts = content["episode_starts"].numpy()
-    restore_random(content)
+        raise ConfigError(
+            f"{CHECKPOINT}: of another network or other settings than the run's: {reason}"
+        ) from None
 
 
 def restore_random(content: Mapping[str, Any]) -> None:

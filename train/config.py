@@ -31,7 +31,7 @@ _Share = Annotated[float, Field(gt=0, le=1)]
 class TrainConfig(BaseModel):
     """A run's settings; a TOML file with these fields is what `--config` takes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     settings: tuple[Setting, ...] = MIXTURE  # scenario and overrides
     envs_per_setting: _Positive = 6
@@ -40,7 +40,7 @@ class TrainConfig(BaseModel):
     width: Annotated[int, Field(ge=8, multiple_of=4)] = 64
     total_steps: _Positive = 3_000_000
     rollout_steps: _Positive = 48  # per environment
-    batch_size: _Positive = 512
+    batch_size: Annotated[int, Field(ge=2)] = 512  # at most: a rollout is split evenly
     epochs: _Positive = 3
     learning_rate: Annotated[float, Field(gt=0)] = 1.5e-3
     last_learning_rate: Annotated[float, Field(ge=0)] = 5e-5
@@ -74,6 +74,8 @@ class TrainConfig(BaseModel):
             raise ValueError(
                 "settings, evaluation_settings and evaluation_cost_weights: at least one each"
             )
+        if self.rollout_steps * self.envs < 2:
+            raise ValueError("rollout_steps * envs_per_setting * settings: must be >= 2, got 1")
         return self
 
     @property

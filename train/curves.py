@@ -4,18 +4,20 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import typer
 
 from bace_env.command import run_command
 from bace_env.errors import ConfigError
 from bace_env.files import require_parent, write_atomically
-from eval.report import write_figure
+from eval.report import plot_beside, write_figure
 from train.config import TrainConfig, make_config
 from train.learner import CURVE, RUN
 
 _MINUTES, _STEPS = "minutes", "steps"
 _BACE, _RULE, _GAP = "objective / bace", "objective / best rule", "gap closed"
+_EVALUATION = ("evaluation_settings", "evaluation_cost_weights", "evaluation_episodes")
 _COLOURS = ("#0072B2", "#D55E00")  # reinforcement alone, warm start
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -46,8 +48,15 @@ def curves(
 ) -> None:
     """Read, write."""
     require_parent("--out", out)
+    plot = plot_beside("--out", out)
     found = [read_run(folder) for folder in runs]
-    plot = out.with_suffix(".png")
+    for run in found[1:]:
+        for field in _EVALUATION:
+            first, other = (getattr(each.config, field) for each in (found[0], run))
+            if first != other:
+                raise ConfigError(
+                    f"{run.name}: {field}: must be as in {found[0].name} to be put beside it"
+                )
     write_figure(_figure(found), plot)
     write_atomically(out, document(found, plot.name).encode())
     print(f"Wrote {out} and {plot}")
@@ -66,12 +75,16 @@ def read_run(folder: Path) -> Run:
         raise ConfigError(f"{folder}: no run with evaluations: {error.strerror}") from None
     except (ValueError, KeyError, TypeError):
         raise ConfigError(f"{folder}: {RUN} or {CURVE} is not what a run writes") from None
-    if not {"seconds", _STEPS, _BACE, _RULE, _GAP} <= set(curve):
+    columns = ["seconds", _STEPS, _BACE, _RULE, _GAP]
+    if not set(columns) <= set(curve):
         raise ConfigError(f"{folder}: {RUN} or {CURVE} is not what a run writes")
     if curve.empty:
         raise ConfigError(f"{folder}: no run with evaluations: {CURVE} has no row")
+    numbers = curve[columns].apply(pd.to_numeric, errors="coerce").to_numpy(float)
+    if not np.isfinite(numbers).all():
+        raise ConfigError(f"{folder}: {CURVE}: must have finite numbers in {', '.join(columns)}")
     curve[_MINUTES] = curve["seconds"] / 60.0
-    return Run(folder.name, make_config(config), curve)
+    return Run(folder.resolve().name, make_config(config), curve)
 
 
 def document(runs: list[Run], plot: str) -> str:

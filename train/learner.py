@@ -2,6 +2,7 @@
 
 import json
 import signal
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from stable_baselines3.common.logger import HParam, Image, Logger, TensorBoardOu
 from torch.utils.tensorboard import SummaryWriter
 
 from agents.ppo import MODEL
+from bace_env.errors import BaceError, ConfigError
 from bace_env.files import write_atomically
 from bace_env.observation import FEATURES, features_fingerprint
 from bace_env.render import draw_trace
@@ -88,23 +90,27 @@ def training_seed(seed: int) -> int:
 def make_model(config: TrainConfig, env: MixedVecEnv) -> PPO:
     """SB3's PPO with our policy."""
     first, last = config.learning_rate, config.last_learning_rate
-    model = PPO(
-        PointerPolicy,
-        env,
-        learning_rate=lambda remaining: last + remaining * (first - last),
-        n_steps=config.rollout_steps,
-        batch_size=config.batch_size,
-        n_epochs=config.epochs,
-        gamma=config.discount,
-        gae_lambda=config.gae_lambda,
-        clip_range=config.clip,
-        vf_coef=config.value_weight,
-        target_kl=config.target_kl,
-        policy_kwargs={"width": config.width},
-        rollout_buffer_class=PackedRolloutBuffer,
-        seed=config.seed,
-        device="cpu",
-    )
+    rollout = config.rollout_steps * config.envs
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "You have specified a mini-batch size")  # one row less
+        model = PPO(
+            PointerPolicy,
+            env,
+            # The last round may go beyond the end, where what remains is negative.
+            learning_rate=lambda remaining: last + max(remaining, 0.0) * (first - last),
+            n_steps=config.rollout_steps,
+            batch_size=-(-rollout // -(-rollout // config.batch_size)),  # as alike as can be
+            n_epochs=config.epochs,
+            gamma=config.discount,
+            gae_lambda=config.gae_lambda,
+            clip_range=config.clip,
+            vf_coef=config.value_weight,
+            target_kl=config.target_kl,
+            policy_kwargs={"width": config.width},
+            rollout_buffer_class=PackedRolloutBuffer,
+            seed=config.seed,
+            device="cpu",
+        )
     env.seed(training_seed(config.seed))  # the constructor has set others
     return model
 
@@ -126,6 +132,20 @@ class Progress:
     saved: int = -1
     seconds: float = 0.0  # of training up to the last save, demonstrations and evaluations included
     curve: list[list[float]] = field(default_factory=list)  # rows of `CURVE`
+
+
+def _progress(content: dict[str, Any], config: TrainConfig) -> Progress:
+    evaluations = len(config.evaluation_settings) * len(config.evaluation_cost_weights)
+    try:
+        progress = Progress(**content["own"])
+        same = all(len(row) == len(_COLUMNS) + evaluations for row in progress.curve)
+    except (LookupError, TypeError):
+        same = False
+    if not same:
+        raise ConfigError(
+            f"{CHECKPOINT}: of another version or of other evaluations than the run's"
+        )
+    return progress
 
 
 class Learner(BaseCallback):
@@ -170,6 +190,7 @@ class Learner(BaseCallback):
         self.logger.record("hparams", HParam(shown, metrics), exclude=exclude)
 
     def _on_rollout_start(self) -> None:
+        self.require_finite()
         config, steps = self.config, self.num_timesteps
         left = 1.0 - steps / config.total_steps
         entropy = config.last_entropy + max(left, 0.0) * (config.entropy - config.last_entropy)
@@ -182,6 +203,7 @@ class Learner(BaseCallback):
         if self.state.saved < 0 or due or self.stopping:
             self.save()
         if self.stopping:
+            export_best(config, self.folder)
             raise KeyboardInterrupt
         self._advance("training", steps, config.total_steps)
         self._rollout_began = perf_counter()
@@ -203,6 +225,20 @@ class Learner(BaseCallback):
         """The model."""
         assert isinstance(self.model, PPO)
         return self.model
+
+    def require_finite(self) -> None:
+        """Go no further with what is no network any more; the best one becomes the model file.
+
+        Raises:
+            BaceError: A weight is not finite.
+        """
+        if not all(weight.isfinite().all() for weight in network_of(self.ppo).parameters()):
+            if self.state.saved >= 0:
+                export_best(self.config, self.folder)
+            raise BaceError(
+                f"training has diverged: weights are not finite after {self.num_timesteps} steps, "
+                f"with learning_rate {self.config.learning_rate:g}"
+            )
 
     def evaluate(self) -> list[Score]:
         """Measure on held-out workloads; keep the network if none was better."""
@@ -249,7 +285,7 @@ class Learner(BaseCallback):
 
 def export_best(config: TrainConfig, folder: Path) -> None:
     """Write the best network of a run's checkpoint as a model file."""
-    state = Progress(**load_checkpoint(folder / CHECKPOINT)["own"])
+    state = _progress(load_checkpoint(folder / CHECKPOINT), config)
     network = Network(config.width)
     network.load_state_dict(state.best)
     about = {
@@ -259,7 +295,8 @@ def export_best(config: TrainConfig, folder: Path) -> None:
         "versions": versions() | {"torch": torch.__version__},
         "git_revision": git_revision(),
     }
-    export(network, folder / MODEL, config.slots, about)
+    with _signal(signal.SIG_IGN):  # torch's exporter would turn Ctrl-C into an error of its own
+        export(network, folder / MODEL, config.slots, about)
 
 
 def action_shares(buffer: PackedRolloutBuffer) -> dict[str, float]:
@@ -310,7 +347,9 @@ def train(
         advance: Told how far it is.
 
     Raises:
-        KeyboardInterrupt: After everything has been saved.
+        KeyboardInterrupt: After everything has been saved, and the best network exported; at
+            once, if training has not begun or at a second Ctrl-C.
+        BaceError: Settings that do not go together, or training has diverged.
     """
     torch.set_num_threads(1)  # more are slower on networks of this size
     env = make_env(config)
@@ -324,7 +363,7 @@ def train(
     if resume and checkpoint.is_file():
         content = load_checkpoint(checkpoint)
         restore_checkpoint(content, model)
-        learner.resumed, learner.state = content, Progress(**content["own"])
+        learner.resumed, learner.state = content, _progress(content, config)
         say(f"resumed at {model.num_timesteps} steps")
     elif config.demonstrations:
         _warm_start(network_of(model), config, say, advance)
@@ -336,7 +375,9 @@ def train(
             model.learn(
                 config.total_steps - model.num_timesteps, learner, reset_num_timesteps=False
             )
-        learner.evaluate()
+        learner.require_finite()
+        if learner.state.evaluated != model.num_timesteps:  # else resumed after the end
+            learner.evaluate()
         learner.save()
     finally:
         model.logger.dump(model.num_timesteps)
@@ -383,7 +424,14 @@ def _stop_between_rollouts(learner: Learner, say: Say) -> Iterator[None]:
         learner.stopping = True
         say("stopping after this round, then saving; Ctrl-C again: at once, from the last save")
 
-    before = signal.signal(signal.SIGINT, on_interrupt)
+    with _signal(on_interrupt):
+        yield
+
+
+@contextmanager
+def _signal(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
+    """Another answer to Ctrl-C."""
+    before = signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:

@@ -166,6 +166,10 @@ def _pad_slots(array: _Array, slots: int, size: int) -> _Array:
 
 
 def change_capacity(actions: _Array, present: int, capacity: int) -> _Array:
-    """Action indices where a slot has room for `capacity` candidates, not for `present`."""
+    """Action indices where a slot has room for `capacity` candidates, not for `present`.
+
+    One that has no place there becomes -1, which no mask allows.
+    """
     slot, candidate = np.divmod(actions, present)
-    return np.asarray(slot * capacity + candidate)
+    fits = (slot >= 0) & (candidate < capacity)
+    return np.where(fits, slot * capacity + candidate, -1)

@@ -73,7 +73,10 @@ def _packed(observation: PyTorchObs) -> Packed:
     """From padded arrays, or as the minibatches of `train.buffer` have it."""
     assert isinstance(observation, dict)
     fields: dict[str, Any] = observation
-    return Packed(**fields) if "first_job" in fields else pack(observation)
+    if "first_job" in fields:
+        return Packed(**fields)
+    # As SB3's own policies take float64, too.
+    return pack({k: v.float() if v.is_floating_point() else v for k, v in fields.items()})
 
 
 def _choose(scores: Tensor, wait_scores: Tensor, packed: Packed, deterministic: bool) -> Tensor:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ from rich.console import Console
 from agents.ppo import MODEL
 from bace_env.command import NONE, integer, run_command
 from bace_env.config import load_scenario
-from bace_env.errors import ConfigError
+from bace_env.errors import BaceError, ConfigError
 from bace_env.files import require_writable
 from eval.command import progress_bar
 from eval.report import require_fresh
@@ -143,10 +144,12 @@ def _train(config: "TrainConfig", folder: Path, *, resume: bool) -> None:
 
         try:
             learner.train(config, folder, resume=resume, say=say, advance=advance)
-        except KeyboardInterrupt:
-            if (folder / CHECKPOINT).is_file():
-                learner.export_best(config, folder)
-                say(f"saved; to go on: python -m train.ppo --resume {folder}")
+        except (KeyboardInterrupt, BaceError) as error:
+            if not (folder / CHECKPOINT).is_file():
+                if not resume:
+                    shutil.rmtree(folder)  # nothing to go on from
+            elif isinstance(error, KeyboardInterrupt):
+                say(f"to go on from the last save: python -m train.ppo --resume {folder}")
             raise
         learner.export_best(config, folder)
     console.print(f"Wrote {folder / MODEL}: python -m eval.compare --policy ppo:{folder}")

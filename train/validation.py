@@ -8,6 +8,7 @@ import torch
 
 from agents.policy import make_policy
 from bace_env.episodes import Episodes
+from bace_env.errors import ConfigError
 from bace_env.scenario import episode_seed
 from bace_env.trace import EpisodeTrace
 from bace_env.types import FloatArray
@@ -69,6 +70,11 @@ class Validation:
             bace.append((jct_s, cost_usd, objectives[0]))
             best.append(best_objective(self._episodes, b, simulations, rng))
         self._bace, self._best, self._best_rule = np.array(bace).T, np.array(best), sums.min()
+        if not self._best_rule > 0:
+            raise ConfigError(
+                f"evaluation of {self.title}: objectives of the rules must be > 0 to compare with, "
+                f"got {self._best_rule / episodes:.3g} (prices may not be negative in the mean)"
+            )
 
     def _begin(self) -> None:
         rows = range(len(self._episodes.now_s))
@@ -81,7 +87,8 @@ class Validation:
         self._begin()
         found = play(network, self._episodes)
         jct_s, _, objective = found
-        ratios = np.exp(np.log(found[:2] / self._bace[:2]).mean(axis=1))
+        with np.errstate(divide="ignore", invalid="ignore"):  # prices may be 0 or negative
+            ratios = np.exp(np.log(found[:2] / self._bace[:2]).mean(axis=1))
         whole = self._bace[2].sum() - self._best.sum()
         closed = (self._bace[2].sum() - objective.sum()) / whole if whole != 0 else 0.0
         return Score(
@@ -124,4 +131,5 @@ def mean_rule_ratio(scores: Sequence[Score]) -> float:
 
 
 def _geometric_mean(ratios: Sequence[float]) -> float:
-    return float(np.exp(np.log(ratios).mean()))
+    # Negative prices may make one negative: the better for it.
+    return float(np.exp(np.log(np.maximum(ratios, 1e-9)).mean()))

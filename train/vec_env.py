@@ -65,7 +65,8 @@ class BatchVecEnv(RowsVecEnv):
     sb3-contrib's MaskablePPO; the mask is also the key `action_mask` of the observation.
 
     `seed(s)` gives episode i the seed s + i from the next `reset` on; without it seeds are drawn.
-    The arguments are those of `bace_env.episodes.Episodes`.
+    The arguments are those of `bace_env.episodes.Episodes`. SB3's algorithms read an observation
+    once more after the step that follows it: what `copy=False` lends is not for them.
     """
 
     def __init__(
