@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents.explanation import Column, Explanation, Fact, Table
+from agents.settings import read_number
 from bace_env.batch import Batch
 from bace_env.errors import ConfigError
 from bace_env.instance import Instance
@@ -62,22 +63,12 @@ def parse_settings(arg: str) -> Settings:
     for item in filter(None, arg.split(",")):
         key, equals, text = item.partition("=")
         if key == "lambda" and equals:
-            found = found._replace(cost_weight=_cost_weight(text))
+            found = found._replace(cost_weight=read_number(key, text))
         elif found.path is None:
             found = found._replace(path=Path(item))
         else:
             raise ValueError(f"unknown setting {item!r}; known: a model file or run, lambda=X")
     return found
-
-
-def _cost_weight(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < np.inf:
-        raise ValueError(f"lambda: must be a number >= 0, got {text!r}")
-    return value
 
 
 class Model:

@@ -3,7 +3,7 @@
 from copy import deepcopy
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from agents.schedule import (
     play_sequence,
     try_entry,
 )
+from agents.settings import read_number
 from bace_env.candidates import (
     DEFAULT_BUDGETS,
     allocate_candidates,
@@ -261,27 +262,16 @@ def parse_settings(arg: str) -> Settings:
         elif key == "base":
             found = found._replace(base=text)
         elif key == "simulations":
-            found = found._replace(simulations=_number(key, text, whole=True))
+            found = found._replace(simulations=read_number(key, text, whole=True))
         elif key == "ms":
-            found = found._replace(ms=_number(key, text))
+            found = found._replace(ms=read_number(key, text))
         elif key == "lambda":
-            found = found._replace(cost_weight=_number(key, text))
+            found = found._replace(cost_weight=read_number(key, text))
         else:
             raise ValueError(
                 f"unknown setting {item!r}; known: simulations=N, ms=T, base=NAME, blind, lambda=X"
             )
     return found
-
-
-def _number(key: str, text: str, *, whole: bool = False) -> Any:
-    try:
-        value = int(text) if whole else float(text)
-    except ValueError:
-        value = -1
-    if not 0 <= value < np.inf:
-        kind = "a whole number" if whole else "a number"
-        raise ValueError(f"{key}: must be {kind} >= 0, got {text!r}")
-    return value
 
 
 class Search:
