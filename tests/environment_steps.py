@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from strategies import make_instance
 
 from agents.policy import REGISTRY, Policy, make_policy
 from bace_env.batch import Batch
@@ -132,3 +133,16 @@ def same_observations(one: Observation, other: Observation) -> bool:
     return one.keys() == other.keys() and all(
         one[key].dtype == other[key].dtype and np.array_equal(one[key], other[key]) for key in one
     )
+
+
+def different_clusters() -> list[Instance]:
+    """Three clusters of one shape: two regions, two profiles, three jobs."""
+
+    def cluster(gpus: list[int], bytes_per_s: float, price: float) -> Instance:
+        links = np.array([[0.0, bytes_per_s], [bytes_per_s, 0.0]])
+        comp_s = [4.0 / np.arange(1, 6), np.array([3.0, 2.0, 1.0, 1.0, 0.5])]
+        prices = [([0.0], [price], np.inf), ([0.0], [0.2], np.inf)]
+        jobs = [(0.0, 0, 3.0), (0.0, 1, 5.0), (7.0, 0, 8.0)]
+        return make_instance(gpus, comp_s, jobs, links=links, prices=prices)
+
+    return [cluster([2, 3], 1.0, 0.1), cluster([4, 1], 0.1, 0.3), cluster([1, 1], 9.0, 0.2)]

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from environment_steps import Observation, Solo, random_valid, same_observations
+from environment_steps import Observation, Solo, different_clusters, random_valid, same_observations
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
@@ -17,7 +17,6 @@ from bace_env import ENV_ID
 from bace_env.batch import Batch
 from bace_env.env import GeoPipelineEnv, GeoPipelineVectorEnv
 from bace_env.errors import ConfigError
-from bace_env.instance import Instance
 from bace_env.kernels import DECISION
 from bace_env.types import IntArray
 
@@ -199,14 +198,7 @@ def test_a_row_is_the_same_whatever_the_others_do() -> None:
 
 
 def test_rows_may_hold_different_clusters_of_one_shape() -> None:
-    def cluster(gpus: list[int], bytes_per_s: float, price: float) -> Instance:
-        links = np.array([[0.0, bytes_per_s], [bytes_per_s, 0.0]])
-        comp_s = [4.0 / np.arange(1, 6), np.array([3.0, 2.0, 1.0, 1.0, 0.5])]
-        prices = [([0.0], [price], np.inf), ([0.0], [0.2], np.inf)]
-        jobs = [(0.0, 0, 3.0), (0.0, 1, 5.0), (7.0, 0, 8.0)]
-        return make_instance(gpus, comp_s, jobs, links=links, prices=prices)
-
-    instances = [cluster([2, 3], 1.0, 0.1), cluster([4, 1], 0.1, 0.3), cluster([1, 1], 9.0, 0.2)]
+    instances = different_clusters()
     batch = Batch(instances[2], 3, slots=2)
     rng = np.random.default_rng(0)
     for turn in range(3):

@@ -4,14 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from environment_steps import Observation, random_valid, same_observations
-from strategies import make_instance
+from environment_steps import Observation, different_clusters, random_valid, same_observations
 
 from bace_env.batch import Batch
 from bace_env.config import load_scenario
 from bace_env.env import GeoPipelineVectorEnv
 from bace_env.episodes import Episodes
-from bace_env.instance import Instance
 from bace_env.schema import Scenario
 from bace_env.types import BoolArray
 
@@ -185,14 +183,7 @@ def test_what_is_given_away_may_be_written_to() -> None:
 
 
 def test_a_batch_of_several_clusters_lends_what_it_would_give() -> None:
-    def cluster(gpus: list[int], bytes_per_s: float, price: float) -> Instance:
-        links = np.array([[0.0, bytes_per_s], [bytes_per_s, 0.0]])
-        comp_s = [4.0 / np.arange(1, 6), np.array([3.0, 2.0, 1.0, 1.0, 0.5])]
-        prices = [([0.0], [price], np.inf), ([0.0], [0.2], np.inf)]
-        jobs = [(0.0, 0, 3.0), (0.0, 1, 5.0), (7.0, 0, 8.0)]
-        return make_instance(gpus, comp_s, jobs, links=links, prices=prices)
-
-    instances = [cluster([2, 3], 1.0, 0.1), cluster([4, 1], 0.1, 0.3), cluster([1, 1], 9.0, 0.2)]
+    instances = different_clusters()
     given, lent = (Batch(instances[0], 3, slots=2, copy=copy) for copy in (True, False))
     rng, kept = np.random.default_rng(0), Kept()
     restart = np.arange(3)

@@ -1,7 +1,7 @@
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import CommandLine
 
 from eval import results
 from eval.results import paper_cases, zero_shot_cases
@@ -33,12 +33,10 @@ def test_bad_input_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["results", *arguments])
-    with pytest.raises(SystemExit) as caught:
-        results.main()
-    error = capsys.readouterr().err
-    assert caught.value.code == 2
-    assert said in error
-    assert error.count("\n") == 1
-    assert not list(tmp_path.iterdir())
+    command = CommandLine(tmp_path, monkeypatch, capsys, results)
+    before = command.files()
+    outcome = command.run(*arguments)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert command.files() == before

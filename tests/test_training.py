@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from command_line import CommandLine
 
 from bace_env.config import load_scenario
 from bace_env.episodes import Episodes
@@ -418,17 +419,15 @@ def test_bad_input_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.toml").write_text("batch_size = 1\n")
     (tmp_path / "inf.toml").write_text("learning_rate = inf\n")
     (tmp_path / "one.toml").write_text(
         "settings = [['tiny', []]]\nenvs_per_setting = 1\nrollout_steps = 1\n"
     )
-    monkeypatch.setattr(sys, "argv", ["ppo", *arguments])
-    with pytest.raises(SystemExit) as caught:
-        ppo.main()
-    error = capsys.readouterr().err
-    assert caught.value.code == 2
-    assert error.count("\n") == 1
-    assert re.fullmatch(said, error.strip()), error
-    assert sorted(os.listdir(tmp_path)) == ["bad.toml", "inf.toml", "one.toml"]
+    command = CommandLine(tmp_path, monkeypatch, capsys, ppo)
+    before = command.files()
+    outcome = command.run(*arguments)
+    assert outcome.code == 2
+    assert outcome.err.count("\n") == 1
+    assert re.fullmatch(said, outcome.err.strip()), outcome.err
+    assert command.files() == before
