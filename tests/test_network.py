@@ -11,16 +11,13 @@ pytest.importorskip("stable_baselines3", reason="needs the extra train")
 
 from train.mixture import change_capacity, pad_candidates  # noqa: E402
 from train.network import MASKED, Decision, Network  # noqa: E402
+from train.packed_layers import best_actions, log_probability, pool, score  # noqa: E402
 from train.packing import (  # noqa: E402
-    best_actions,
     choose_rows,
     concatenate,
     join,
-    log_probability,
     pack,
     pack_candidates,
-    pool,
-    score,
 )
 
 torch.set_num_threads(1)

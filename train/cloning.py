@@ -11,13 +11,12 @@ from bace_env.episodes import Episodes
 from train.config import TrainConfig
 from train.mixture import change_capacity
 from train.network import Network
+from train.packed_layers import best_actions, log_probability
 from train.packing import (
     PackedCandidates,
-    best_actions,
     choose_rows,
     concatenate,
     join,
-    log_probability,
     pack_candidates,
 )
 from train.teacher import Demonstrations, demonstrate

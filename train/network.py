@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from bace_env.observation import FEATURES
-from train.packing import Packed, pack, pool, score
+from train.packed_layers import pool, score
+from train.packing import Packed, pack
 
 _COST_WEIGHT = FEATURES["globals"].index("cost weight, squashed")
 _RUN_S = FEATURES["candidates"].index("execution time, squashed")

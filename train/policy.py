@@ -9,7 +9,8 @@ from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from torch import Tensor
 
 from train.network import Network
-from train.packing import Packed, best_actions, log_probability, pack
+from train.packed_layers import best_actions, log_probability
+from train.packing import Packed, pack
 
 
 class PointerPolicy(MultiInputActorCriticPolicy):

@@ -16,7 +16,8 @@ from eval.compare import RULES
 from eval.rollout import run_episode
 from train.mixture import Setting
 from train.network import Network
-from train.packing import best_actions, pack
+from train.packed_layers import best_actions
+from train.packing import pack
 from train.teacher import best_objective
 
 #: Episodes of these runs are kept out of training: the results' (0) and the validation's (1).
