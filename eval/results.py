@@ -1,6 +1,6 @@
 """`python -m eval.results`: what the learned scheduler reaches, as docs/results.md."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -27,7 +27,6 @@ from eval.tradeoff import hypervolume, typical_points
 LAMBDAS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.6, 1.0, 2.0)
 _FRONTS = ("paper", "physical")
 LOWER_LAMBDA = 0.2  # the model is shown at this, too
-_LOWER = len(RULES) + 1  # where: after bace, the model and the other rules
 _PLANNER = "search"  # shown beside the rules
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -120,7 +119,12 @@ def _document(
 ) -> str:  # fmt: skip
     specs = ("bace", policy, *RULES[1:])
     all_specs = (*specs, _at(policy, LOWER_LAMBDA), *beside)
-    measured = [(case, run(case.scenario, all_specs, episodes, gap=True)) for case in cases]
+    compared = [run(case.scenario, all_specs, episodes, gap=True) for case in cases]
+    titles = [case.title for case in cases]
+    own, lower, *others = (
+        [_Measured.of(comparison, model) for comparison in compared]
+        for model in (1, *range(len(specs), len(all_specs)))
+    )
     front = (*RULES, _PLANNER, *(_at(policy, x) for x in LAMBDAS))
     fronts = {name: run(load_scenario(name), front, episodes) for name in _FRONTS}
     parts = [
@@ -134,13 +138,13 @@ def _document(
         f"means to the fixed rule of lowest mean objective, of {', '.join(RULES)}. Gap closed: "
         "share of the way from that rule to the best schedules known (`eval.best_known`), by the "
         "means.\n",
-        *_table(measured),
-        _summary(measured),
+        *_table(titles, own),
+        _summary(own),
         f"\nThe same with the model at lambda {LOWER_LAMBDA:g}, for which JCT counts for more; the "
         "objective is still that at 0.3.\n",
-        *_table(measured, _LOWER),
-        _summary(measured, _LOWER),
-        *_seeds(measured, beside),
+        *_table(titles, lower),
+        _summary(lower),
+        *(_seeds(dict(zip((policy, *beside), (own, *others), strict=True))) if beside else ()),
         "\n## Trade-off\n",
         f"The same model with lambda from {LAMBDAS[0]:g} to {LAMBDAS[-1]:g} at run time. "
         f"`{_PLANNER}` is no rule: it simulates hundreds of schedules to their end per decision, "
@@ -149,11 +153,11 @@ def _document(
         *(_front_text(name, comparison, policy) for name, comparison in fronts.items()),
     ]
     if other:
-        zero = [(case, run(case.scenario, specs, zero_shot_episodes)) for case in other]
+        zero = [_Measured.of(run(case.scenario, specs, zero_shot_episodes), 1) for case in other]
         parts += [
             "\n## Other sizes, without training on them\n",
             f"{zero_shot_episodes} workloads each.\n",
-            *_table(zero),
+            *_table([case.title for case in other], zero),
         ]
     write_figure(_figure(fronts, policy), plot)
     return "\n".join(parts).rstrip() + "\n"
@@ -200,12 +204,11 @@ class _Measured(NamedTuple):
         return cls(jct, cost, comparison.names[rule], objective, closed)
 
 
-def _table(measured: list[tuple[Case, Comparison]], model: int = 1) -> list[str]:
+def _table(titles: Sequence[str], measured: Sequence[_Measured]) -> list[str]:
     head = ["setting", "JCT / bace", "cost / bace", "best fixed rule", "objective / its"]
     rows = []
-    for case, comparison in measured:
-        own = _Measured.of(comparison, model)
-        cells = [case.title, _with_interval(own.jct), _with_interval(own.cost), own.rule]
+    for title, own in zip(titles, measured, strict=True):
+        cells = [title, _with_interval(own.jct), _with_interval(own.cost), own.rule]
         cells += [_with_interval(each) for each in (own.objective, own.closed) if each is not None]
         rows.append(cells)
     head += ["gap closed"] * (len(rows[0]) - len(head))
@@ -227,21 +230,25 @@ class _Counts(NamedTuple):
     closer: int  # three quarters of the gap closed
 
     @classmethod
-    def of(cls, measured: list[tuple[Case, Comparison]], model: int) -> "_Counts":
-        """Of the model at this index."""
-        found = [_Measured.of(comparison, model) for _, comparison in measured]
+    def of(cls, found: Sequence[_Measured]) -> "_Counts":
+        """Of a model in all settings; what has no value does not hold."""
+        nan = float("nan")
+
+        def value(x: float | None) -> float:
+            return nan if x is None else x
+
         return cls(
-            cheaper=sum((each.cost.high or np.inf) < 1 for each in found),
-            not_slower=sum((each.jct.mean or np.inf) <= 1 for each in found),
-            slower=sum((each.jct.low or 0.0) > 1 for each in found),
-            better=sum((each.objective.high or np.inf) < 1 for each in found),
-            closer=sum((each.closed.mean or 0.0) >= 0.75 for each in found if each.closed),
+            cheaper=sum(value(each.cost.high) < 1 for each in found),
+            not_slower=sum(value(each.jct.mean) <= 1 for each in found),
+            slower=sum(value(each.jct.low) > 1 for each in found),
+            better=sum(value(each.objective.high) < 1 for each in found),
+            closer=sum(value(each.closed.mean) >= 0.75 for each in found if each.closed),
         )
 
 
-def _summary(measured: list[tuple[Case, Comparison]], model: int = 1) -> str:
+def _summary(measured: Sequence[_Measured]) -> str:
     """Which of the claims hold, counted."""
-    n, counts = len(measured), _Counts.of(measured, model)
+    n, counts = len(measured), _Counts.of(measured)
     return (
         f"Total cost is below that of BACE-Pipe, interval and all, in {counts.cheaper} of {n} "
         f"settings. Average JCT is not above BACE-Pipe's in {counts.not_slower} of {n} (point "
@@ -251,26 +258,24 @@ def _summary(measured: list[tuple[Case, Comparison]], model: int = 1) -> str:
     )
 
 
-def _seeds(measured: list[tuple[Case, Comparison]], beside: list[str]) -> list[str]:
-    """The same of models of other training seeds, a row each."""
-    if not beside:
-        return []
-    physical = measured[-1][1]
+def _seeds(models: Mapping[str, Sequence[_Measured]]) -> list[str]:
+    """The same of models of several training seeds, a row each; `physical` is the last setting."""
     rows: list[Sequence[str]] = [
         ("model", "cheaper", "JCT not above", "objective below the best rule's", "gap closed 75 %",
          "mean gap closed", "physical: JCT / bace"),
     ]  # fmt: skip
-    for model in (1, *range(_LOWER + 1, _LOWER + 1 + len(beside))):
-        counts = _Counts.of(measured, model)
-        closed = [_Measured.of(comparison, model).closed for _, comparison in measured]
-        mean = np.mean([each.mean for each in closed if each and each.mean is not None])
-        name = Path(physical.names[model].split(":")[-1]).name
-        jct = _with_interval(_Measured.of(physical, model).jct)
+    for spec, measured in models.items():
+        counts = _Counts.of(measured)
+        shares = [each.closed.mean for each in measured if each.closed]
+        mean = np.mean([share for share in shares if share is not None])
         cells = (counts.cheaper, counts.not_slower, counts.better, counts.closer)
-        rows.append((name, *map(str, cells), f"{mean:.3f}", jct))
+        rows.append(
+            (Path(spec.split(":")[-1]).name, *map(str, cells), f"{mean:.3f}",
+             _with_interval(measured[-1].jct))
+        )  # fmt: skip
+    n = len(next(iter(models.values())))
     return [
-        f"\nEach training seed: in how many of the {len(measured)} settings what is said above "
-        "holds.\n",
+        f"\nEach training seed: in how many of the {n} settings what is said above holds.\n",
         *_markdown_table(rows),
     ]
 
